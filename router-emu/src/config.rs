@@ -1,0 +1,127 @@
+//! The one configuration file that all agents of a router read (JSON).
+
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// TCP port of openr's control RPC.
+pub const OPENR_PORT: u16 = 2018;
+/// TCP port of openr's store synchronisation between neighbours, on link-local addresses.
+pub const KVSTORE_PORT: u16 = 6667;
+/// UDP port of neighbour discovery.
+pub const SPARK_PORT: u16 = 6666;
+/// TCP port of the fib-agent.
+pub const FIB_AGENT_PORT: u16 = 60100;
+/// TCP port of the lsp-agent.
+pub const LSP_AGENT_PORT: u16 = 60101;
+/// TCP port of the route-agent.
+pub const ROUTE_AGENT_PORT: u16 = 60102;
+/// TCP port of a plane's controller, plus the plane number.
+pub const CONTROLLER_PORT: u16 = 60200;
+
+/// Kernel route protocol of Open/R's routes (fib-agent).
+pub const PROTO_OPENR: u8 = 99;
+/// Kernel route protocol of label-switched state (lsp-agent, route-agent).
+pub const PROTO_LSP: u8 = 201;
+/// Kernel route protocol of BIRD.
+pub const PROTO_BIRD: u8 = 12;
+/// Kernel table of a mesh: 100 + mesh code.
+pub const MESH_TABLE: u32 = 100;
+/// Kernel table in which BIRD leaves remote prefixes over the IGP: the fallback.
+pub const FALLBACK_TABLE: u32 = 200;
+/// BIRD leaves prefixes whose BGP next hop is site `s` in table 1000 + s, for the route-agent to read.
+pub const HANDOVER_TABLE: u32 = 1000;
+
+/// Traffic class code point that control sessions use (CS6), as an IPv6 traffic class octet.
+pub const CONTROL_TCLASS: u32 = 48 << 2;
+
+/// Configuration of one router's agents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouterConfig {
+    /// Router name, `eb01.prn`.
+    pub node: String,
+    /// Plane number.
+    pub plane: u8,
+    /// Site id as in labels.
+    pub site: u8,
+    /// Site name.
+    pub site_name: String,
+    /// Whether the site originates demand.
+    pub is_dc: bool,
+    /// Loopback address.
+    pub loopback: Ipv6Addr,
+    /// Folder for unix sockets (`openr.sock`, `fib-agent.sock`, `lsp-agent.sock`, `route-agent.sock`).
+    pub run_dir: PathBuf,
+    /// Folder for state that a restarted agent reads back.
+    pub state_dir: PathBuf,
+    /// Interface towards the DC fabric, if any: traffic that enters here is classified.
+    pub fabric_interface: Option<String>,
+    /// Backbone interfaces.
+    pub interfaces: Vec<CoreInterface>,
+    /// Largest label stack.
+    pub max_labels: u8,
+    /// Timers of openr.
+    pub openr: OpenrTimers,
+}
+
+/// A backbone interface as the agents see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreInterface {
+    /// Name.
+    pub name: String,
+    /// Static label that means "out of this interface".
+    pub label: u32,
+    /// Link-local address of the far end.
+    pub peer_link_local: Ipv6Addr,
+    /// Real capacity in bit/s.
+    pub capacity_bps: u64,
+    /// Round-trip time in microseconds that the emulated wire does not have, to be added to the measured one;
+    /// 0 where the wire really delays.
+    pub declared_rtt_us: u64,
+    /// Shared-risk groups.
+    pub srlgs: Vec<String>,
+}
+
+/// Open/R's timers, milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OpenrTimers {
+    /// Hello period once a neighbour is established.
+    pub hello: u64,
+    /// Hello period while looking for neighbours.
+    pub fast_hello: u64,
+    /// Keepalive period.
+    pub keepalive: u64,
+    /// Silence after which a neighbour is given up.
+    pub hold: u64,
+    /// Life of a key in the store without refresh.
+    pub key_ttl: u64,
+    /// Shortest-path debounce, least and most.
+    pub spf_min: u64,
+    /// Most.
+    pub spf_max: u64,
+}
+
+impl Default for OpenrTimers {
+    fn default() -> Self {
+        Self { hello: 20_000, fast_hello: 500, keepalive: 2_000, hold: 30_000, key_ttl: 300_000, spf_min: 10, spf_max: 250 }
+    }
+}
+
+impl RouterConfig {
+    /// Reads a configuration file; the error names the file and the place in it.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| anyhow::anyhow!("cannot read the router configuration {}: {e}", path.display()))?;
+        serde_json::from_str(&text)
+            .map_err(|e| anyhow::anyhow!("{}:{}:{}: {e}", path.display(), e.line(), e.column()))
+    }
+
+    /// Path of an agent's unix socket.
+    pub fn socket(&self, agent: &str) -> PathBuf {
+        self.run_dir.join(format!("{agent}.sock"))
+    }
+}

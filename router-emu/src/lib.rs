@@ -1,0 +1,14 @@
+//! The emulated EBB router.
+//!
+//! In this room: the label codec, the agents (openr, fib-agent, lsp-agent, route-agent), their configuration
+//! and the RPC they serve. Not in this room: anything that knows the testbed; given addresses and a
+//! configuration file these programs run on any Linux router.
+
+pub mod config;
+pub mod rpc;
+
+/// The RPC messages and services, generated from `proto/ebb.proto`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    tonic::include_proto!("testbed.ebb.v1");
+}

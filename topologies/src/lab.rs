@@ -1,0 +1,240 @@
+//! The resolved lab: what the generators make of a lab file, with every address, index and label decided.
+//!
+//! Everything downstream (plan, programs, probes, status) reads this and nothing else. All lists are sorted
+//! by name, so equal input gives equal output.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Capacity, Rtt};
+
+/// A whole lab, resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lab {
+    /// Name of the lab: `[a-z0-9-]`, at most 32 characters.
+    pub name: String,
+    /// Divisor from a real capacity to the emulated one: 400G at 20000 is 20 Mbit/s.
+    pub bandwidth_divisor: u64,
+    /// Whether links really delay packets by half their RTT each way (`true`), or the RTT is only declared to
+    /// the control plane (`false`).
+    pub emulate_delay: bool,
+    /// Sites by name.
+    pub sites: Vec<Site>,
+    /// Planes, ascending.
+    pub planes: Vec<Plane>,
+    /// Nodes by name.
+    pub nodes: Vec<Node>,
+    /// Links by name.
+    pub links: Vec<Link>,
+    /// Settings of the traffic-engineering controllers.
+    pub te: TeSettings,
+    /// Demand that the controllers assume even before counters have seen any, per pair and class.
+    pub demands: Vec<DemandFloor>,
+}
+
+/// A data-centre region or a midpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// Short name, `prn`.
+    pub name: String,
+    /// Site id as it stands in labels, 1 to 254.
+    pub id: u8,
+    /// What kind of site it is.
+    pub kind: SiteKind,
+}
+
+/// Whether a site originates traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SiteKind {
+    /// A region with data centres: routers, a fabric aggregator, hosts.
+    Dc,
+    /// Only connectivity: routers.
+    Midpoint,
+}
+
+/// One of the parallel networks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plane {
+    /// Number from 1.
+    pub id: u8,
+    /// Host on which the plane's controller runs.
+    pub controller_host: String,
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Backbone router, one per site and plane: `eb01.prn`.
+    Router,
+    /// Fabric aggregator, one per DC: `fa.prn`.
+    Aggregator,
+    /// Host behind an aggregator: `h1.prn`.
+    Host,
+}
+
+/// A namespace of the lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Full name, `eb01.prn`; at most 15 characters so that it can name a namespace and fit prompts.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// Site name.
+    pub site: String,
+    /// Site id.
+    pub site_id: u8,
+    /// Plane, for routers.
+    pub plane: Option<u8>,
+    /// The address that the node's name resolves to: router `fd00:P::S`, aggregator `2001:db8:S::fa`,
+    /// host k `2001:db8:S:k::1`. It lives on `lo`.
+    pub address: Ipv6Addr,
+    /// Prefixes for which every address is local to the node (a host's probe sources), as local routes.
+    pub local_prefixes: Vec<Ipv6Net>,
+    /// Static routes: host default, aggregator to hosts.
+    pub routes: Vec<StaticRoute>,
+    /// Interfaces by name.
+    pub interfaces: Vec<Interface>,
+    /// Size of the MPLS label table (`net.mpls.platform_labels`); 0 where MPLS is off.
+    pub platform_labels: u32,
+    /// Programs that run in the node, by name.
+    pub programs: Vec<ProgramKind>,
+}
+
+/// A route that the orchestrator installs (protocol 4, static).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaticRoute {
+    /// Destination.
+    pub prefix: Ipv6Net,
+    /// Next hop.
+    pub via: Ipv6Addr,
+    /// Outgoing interface.
+    pub interface: String,
+}
+
+/// One end of a link inside its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Name, at most 15 bytes: `to-chi`, `fa`, `eb01`, `h1`.
+    pub name: String,
+    /// Interface index, unique in the whole lab (equal numbers on both ends of a veth make carrier events slow).
+    pub ifindex: u32,
+    /// Hardware address, derived from the index: `02:eb:` + index in four bytes.
+    pub mac: [u8; 6],
+    /// Link-local address, EUI-64 of the MAC; set with `nodad`.
+    pub link_local: Ipv6Addr,
+    /// Further addresses (aggregator links have a /127).
+    pub addresses: Vec<Ipv6Net>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Name of the link.
+    pub link: String,
+    /// Node at the other end.
+    pub peer_node: String,
+    /// Interface at the other end.
+    pub peer_interface: String,
+    /// Its hardware address, for the permanent neighbour entry.
+    pub peer_mac: [u8; 6],
+    /// Its link-local address.
+    pub peer_link_local: Ipv6Addr,
+    /// Whether this is a backbone link: MPLS input on, queues, Open/R.
+    pub core: bool,
+    /// Static interface label (core interfaces): `1000 * (k + 1) + far site id` for the k-th parallel link.
+    pub static_label: Option<u32>,
+    /// Shaped rate in bit/s of the emulation (core interfaces).
+    pub rate_bps: Option<u64>,
+    /// One-way delay to emulate, if any.
+    pub delay: Option<Duration>,
+}
+
+/// A link between two nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// `a--b` of the node names in order, with `.2` and so on for parallels: `eb01.atn--eb01.prn`.
+    pub name: String,
+    /// Kind.
+    pub kind: LinkKind,
+    /// Plane, for core and attachment links.
+    pub plane: Option<u8>,
+    /// One end.
+    pub a: End,
+    /// The other end.
+    pub b: End,
+    /// Real capacity (not scaled).
+    pub capacity: Capacity,
+    /// Real round-trip time.
+    pub rtt: Rtt,
+    /// Physical circuits in the bundle.
+    pub members: u16,
+    /// Shared-risk groups, sorted.
+    pub srlgs: Vec<String>,
+}
+
+/// Where a link ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct End {
+    /// Node name.
+    pub node: String,
+    /// Interface name on it.
+    pub interface: String,
+}
+
+/// What a link connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkKind {
+    /// Router to router of the same plane.
+    Core,
+    /// Aggregator to a plane's router.
+    Attach,
+    /// Host to aggregator.
+    Access,
+}
+
+/// Programs that the lab runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgramKind {
+    /// BIRD, for BGP.
+    Bird,
+    /// Link-state agent.
+    Openr,
+    /// Installs Open/R's routes.
+    FibAgent,
+    /// Label-switched paths and local repair.
+    LspAgent,
+    /// Prefix and class to nexthop group.
+    RouteAgent,
+    /// The plane's traffic-engineering controller.
+    EbbController,
+}
+
+/// Traffic-engineering settings of the lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TeSettings {
+    /// Time between the starts of two controller cycles.
+    pub cycle: Duration,
+    /// LSPs per site pair and mesh.
+    pub lsps_per_bundle: u8,
+    /// Largest label stack.
+    pub max_labels: u8,
+    /// Share of the remaining capacity that a class may use, percent: gold, silver, bronze.
+    pub reserved_percent: [u8; 3],
+}
+
+/// Demand floor for one ordered pair of DCs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DemandFloor {
+    /// Source site name.
+    pub from: String,
+    /// Destination site name.
+    pub to: String,
+    /// `gold`, `silver` or `bronze`.
+    pub mesh: String,
+    /// Demand in the real network's units, over all planes.
+    pub rate: Capacity,
+}
