@@ -4,7 +4,9 @@
 //! and the RPC they serve. Not in this room: anything that knows the testbed; given addresses and a
 //! configuration file these programs run on any Linux router.
 
+pub mod agent;
 pub mod config;
+pub mod label;
 pub mod rpc;
 
 /// The RPC messages and services, generated from `proto/ebb.proto`.
