@@ -1,0 +1,200 @@
+//! Worked examples: the paper's 300 G link, spilling, fairness, drains, backups around a shared trench.
+
+mod common;
+
+use common::{G, Plane};
+use te::{ClassSettings, Demand, Drain, Graph, LspMesh, Mesh, TeError, TeSettings, compute};
+
+fn demand(g: &Graph, src: &str, dst: &str, mesh: Mesh, bps: u64) -> Demand {
+    Demand { src: g.find_node(src).unwrap(), dst: g.find_node(dst).unwrap(), mesh, bps }
+}
+
+fn settings(classes: &[(Mesh, u8)]) -> TeSettings {
+    let class = |&(mesh, reserved_percent)| ClassSettings { mesh, reserved_percent };
+    TeSettings { classes: classes.iter().map(class).collect(), lsps: 16 }
+}
+
+/// Middle nodes of every LSP's primary (or backup) of a bundle.
+fn middles(g: &Graph, mesh: &LspMesh, src: &str, backup: bool) -> Vec<String> {
+    let b = mesh.bundles.iter().find(|b| g.name(b.src) == src).unwrap();
+    let path = |&l| if backup { mesh.backup(l) } else { mesh.primary(l) };
+    let middle = |l| {
+        let p: &[te::LinkId] = path(l);
+        p[..p.len().saturating_sub(1)].iter().map(|&x| g.name(g.to(x))).collect::<Vec<_>>().join(",")
+    };
+    b.lsps.iter().map(middle).collect()
+}
+
+fn used_on(g: &Graph, mesh: &LspMesh, class: usize, from: &str, to: &str) -> (u64, u64) {
+    let l = g.links().find(|&l| g.name(g.from(l)) == from && g.name(g.to(l)) == to).unwrap();
+    (mesh.classes[class].used[l.ix()], mesh.classes[class].usable[l.ix()])
+}
+
+/// Two DCs joined by a 300 G link of 10 ms and a long way round over m.
+fn two_ways() -> Plane {
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b", "m"]);
+    p.connect("a", "b", 10_000, 300 * G, &[]);
+    p.connect("a", "m", 20_000, 300 * G, &[]);
+    p.connect("m", "b", 20_000, 300 * G, &[]);
+    p
+}
+
+#[test]
+fn a_300g_link_at_50_percent_gives_gold_150g() {
+    let g = two_ways().graph();
+    let demands = [demand(&g, "a", "b", Mesh::Gold, 240 * G), demand(&g, "a", "b", Mesh::Silver, 10 * G)];
+    let mesh = compute(&g, &demands, &settings(&[(Mesh::Gold, 50), (Mesh::Silver, 80)])).unwrap();
+    // LSPs of 15 G: ten fill the short way exactly, six spill
+    assert_eq!(used_on(&g, &mesh, 0, "a", "b"), (150 * G, 150 * G));
+    let ways = middles(&g, &mesh, "a", false);
+    assert_eq!(ways[..10], vec![""; 10]);
+    assert_eq!(ways[10..], vec!["m"; 6]);
+    assert_eq!(used_on(&g, &mesh, 1, "a", "b").1, 120 * G);
+    assert_eq!(mesh.fallbacks(), 0);
+}
+
+#[test]
+fn silver_may_use_80_percent_of_what_100g_of_gold_left() {
+    let g = two_ways().graph();
+    let demands = [demand(&g, "a", "b", Mesh::Gold, 100 * G), demand(&g, "a", "b", Mesh::Silver, 0)];
+    let mesh = compute(&g, &demands, &settings(&[(Mesh::Gold, 50), (Mesh::Silver, 80)])).unwrap();
+    assert_eq!(used_on(&g, &mesh, 0, "a", "b"), (100 * G, 150 * G));
+    assert_eq!(used_on(&g, &mesh, 1, "a", "b"), (0, 160 * G));
+    assert_eq!(mesh.classes[1].placed, 16, "a demand of 0 has its LSPs too");
+}
+
+#[test]
+fn what_fits_nowhere_takes_the_shortest_path_and_is_counted() {
+    let g = two_ways().graph();
+    let mesh =
+        compute(&g, &[demand(&g, "a", "b", Mesh::Gold, 400 * G)], &settings(&[(Mesh::Gold, 50)])).unwrap();
+    // 25 G each: six on either way, four over the limit on the short one
+    assert_eq!(mesh.classes[0].over_limit, 4);
+    assert_eq!(middles(&g, &mesh, "a", false)[12..], ["", "", "", ""]);
+    assert_eq!(used_on(&g, &mesh, 0, "a", "b").0, 250 * G);
+}
+
+/// E3: two pairs with equal demands compete for one link.
+#[test]
+fn competing_pairs_share_the_short_way_evenly() {
+    for capacity in 1..30 {
+        let mut p = Plane::empty();
+        p.add_nodes(&["a", "b", "m", "x", "y"]);
+        p.connect("m", "y", 10, capacity * G, &[]);
+        p.connect("m", "x", 50, 1000 * G, &[]);
+        p.connect("x", "y", 50, 1000 * G, &[]);
+        p.connect("a", "m", 10, 1000 * G, &[]);
+        p.connect("b", "m", 10, 1000 * G, &[]);
+        let g = p.graph();
+        let both = [demand(&g, "a", "y", Mesh::Gold, 16 * G), demand(&g, "b", "y", Mesh::Gold, 16 * G)];
+        let mesh = compute(&g, &both, &settings(&[(Mesh::Gold, 100)])).unwrap();
+        let short = |src| middles(&g, &mesh, src, false).iter().filter(|m| *m == "m").count();
+        assert!(short("a").abs_diff(short("b")) <= 1, "capacity {capacity}");
+        assert_eq!(short("a") + short("b"), usize::try_from(capacity).unwrap());
+    }
+}
+
+#[test]
+fn drained_links_are_avoided_softly_or_entirely() {
+    let drained = |drain| {
+        let mut p = two_ways();
+        // one direction is enough for a hard drain of the link
+        p.links.iter_mut().find(|l| l.from == "b" && l.to == "a").unwrap().drain = drain;
+        p.links.iter_mut().find(|l| l.from == "a" && l.to == "b").unwrap().drain =
+            if drain == Drain::Hard { Drain::None } else { drain };
+        p.graph()
+    };
+    for (drain, load, ways) in [
+        (Drain::None, 16 * G, vec![""; 16]),
+        (Drain::Soft(1_000_000), 16 * G, vec!["m"; 16]),
+        (Drain::Hard, 16 * G, vec!["m"; 16]),
+        // with the long way full, the soft-drained link is still there; the hard-drained is not
+        (Drain::Soft(1_000_000), 320 * G, [vec!["m"; 15], vec![""; 1]].concat()),
+        (Drain::Hard, 320 * G, vec!["m"; 16]),
+    ] {
+        let g = drained(drain);
+        let mesh =
+            compute(&g, &[demand(&g, "a", "b", Mesh::Gold, load)], &settings(&[(Mesh::Gold, 100)])).unwrap();
+        assert_eq!(middles(&g, &mesh, "a", false), ways, "{drain:?} {load}");
+    }
+}
+
+/// The second shortest way lies in the same trench as the shortest: the backup takes the third.
+#[test]
+fn a_backup_leaves_the_trench_of_its_primary() {
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b", "c", "d"]);
+    p.connect("a", "b", 10_000, 400 * G, &["trench"]);
+    p.connect("a", "c", 6_000, 400 * G, &["trench"]);
+    p.connect("c", "b", 6_000, 400 * G, &[]);
+    let trapped = p.graph();
+    p.connect("a", "d", 40_000, 400 * G, &[]);
+    p.connect("d", "b", 40_000, 400 * G, &[]);
+    let free = p.graph();
+    for (g, way) in [(free, "d"), (trapped, "c")] {
+        let mesh =
+            compute(&g, &[demand(&g, "a", "b", Mesh::Gold, 16 * G)], &settings(&[(Mesh::Gold, 80)])).unwrap();
+        assert_eq!(middles(&g, &mesh, "a", false), vec![""; 16]);
+        assert_eq!(middles(&g, &mesh, "a", true), vec![way; 16]);
+    }
+}
+
+/// RBA spreads backups by what they would add up to at the failure, instead of all on the next shortest way.
+#[test]
+fn backups_of_a_full_link_spread_over_two_ways() {
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b", "c", "d"]);
+    p.connect("a", "b", 10_000, 400 * G, &[]);
+    for via in ["c", "d"] {
+        p.connect("a", via, 10_000, 200 * G, &[]);
+        p.connect(via, "b", 10_000, 200 * G, &[]);
+    }
+    let g = p.graph();
+    let mesh =
+        compute(&g, &[demand(&g, "a", "b", Mesh::Gold, 320 * G)], &settings(&[(Mesh::Gold, 100)])).unwrap();
+    let ways = middles(&g, &mesh, "a", true);
+    assert_eq!(ways.iter().filter(|w| *w == "c").count(), 8);
+    assert_eq!(ways.iter().filter(|w| *w == "d").count(), 8);
+    assert_eq!(mesh.classes[0].protected, 16);
+}
+
+#[test]
+fn parallel_links_are_separate_links() {
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b"]);
+    p.connect("a", "b", 10_000, 400 * G, &[]);
+    p.connect("a", "b", 10_000, 400 * G, &[]);
+    let g = p.graph();
+    assert_eq!((g.link_count(), g.physical_count()), (4, 2));
+    let mesh =
+        compute(&g, &[demand(&g, "a", "b", Mesh::Gold, 16 * G)], &settings(&[(Mesh::Gold, 80)])).unwrap();
+    let b = &mesh.bundles[0];
+    assert_eq!(g.interface(mesh.primary(b.lsps[0])[0]), "to-b");
+    assert_eq!(g.interface(mesh.backup(b.lsps[0])[0]), "to-b.2");
+}
+
+#[test]
+fn wrong_input_is_refused_with_words() {
+    let g = two_ways().graph();
+    let none = settings(&[(Mesh::Gold, 0)]);
+    let e = compute(&g, &[], &none).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "setting reserved_percent of gold is 0; list each mesh once, with a reserved percentage of 1 to 100 and at least one LSP"
+    );
+    let twice = settings(&[(Mesh::Gold, 10), (Mesh::Gold, 10)]);
+    assert!(matches!(compute(&g, &[], &twice), Err(TeError::Settings(_))));
+    let own = [demand(&g, "a", "a", Mesh::Gold, 1)];
+    assert!(matches!(compute(&g, &own, &settings(&[(Mesh::Gold, 50)])), Err(TeError::Demand { .. })));
+    let mut p = two_ways();
+    p.add_nodes(&["a"]);
+    let mut b = te::GraphBuilder::new();
+    for n in p.nodes {
+        b.node(n);
+    }
+    assert_eq!(
+        b.build().unwrap_err().to_string(),
+        "node \"a\" is listed twice; node names must be unique in a plane"
+    );
+}
