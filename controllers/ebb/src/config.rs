@@ -1,0 +1,239 @@
+//! The controller's configuration file (JSON).
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use router_emu::config::CONTROLLER_PORT;
+use serde::{Deserialize, Serialize};
+use te::{Mesh, TeSettings};
+
+/// Configuration of one plane's controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerConfig {
+    /// Plane number; the RPC port is 60200 + plane.
+    pub plane: u8,
+    /// Name that agents see as the writer.
+    pub name: String,
+    /// All routers of the plane.
+    pub routers: Vec<RouterEntry>,
+    /// Time from the start of a cycle to the start of the next, milliseconds. 0: only when asked by RPC.
+    #[serde(default = "default_cycle_ms")]
+    pub cycle_ms: u64,
+    /// Class rounds with their headroom, LSPs per bundle.
+    #[serde(default)]
+    pub te: TeSettings,
+    /// Largest label stack of the routers.
+    #[serde(default = "default_max_labels")]
+    pub max_labels: u8,
+    /// Demands that are planned for even when less is measured.
+    #[serde(default)]
+    pub demands: Vec<DemandFloor>,
+    /// Real bits per emulated bit: measured rates are multiplied by it.
+    #[serde(default = "one")]
+    pub bandwidth_divisor: u64,
+    /// Weight of a new rate sample in the smoothed demand, per cent: `smoothed = w * sample + (1 - w) * smoothed`.
+    #[serde(default = "default_sample_percent")]
+    pub sample_percent: u8,
+    /// Folder with the leader's lock, its epoch and the statistics file `cycles.jsonl`.
+    pub state_dir: PathBuf,
+    /// Folder of the unix socket `ebb-controller.sock`.
+    pub run_dir: PathBuf,
+    /// Time between the swap at the sources and the removal of the old version, milliseconds: packets that carry the
+    /// old SID must have left the network.
+    #[serde(default = "default_retire_delay_ms")]
+    pub retire_delay_ms: u64,
+    /// Deadline of every RPC, milliseconds.
+    #[serde(default = "default_rpc_timeout_ms")]
+    pub rpc_timeout_ms: u64,
+    /// Program every bundle in every cycle, even if nothing about it has changed.
+    #[serde(default)]
+    pub always_reprogram: bool,
+}
+
+/// A router of the plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouterEntry {
+    /// Name, `eb01.prn`.
+    pub name: String,
+    /// Site id as in labels.
+    pub site: u8,
+    /// Whether the site is source and sink of demand.
+    pub is_dc: bool,
+    /// Loopback address, on which its agents serve.
+    pub loopback: Ipv6Addr,
+}
+
+/// A demand that is planned for in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DemandFloor {
+    /// Source site id.
+    pub src_site: u8,
+    /// Destination site id.
+    pub dst_site: u8,
+    /// Mesh, by name.
+    pub mesh: Mesh,
+    /// Bit/s of the real network, for this plane alone.
+    pub bps: u64,
+}
+
+fn default_cycle_ms() -> u64 {
+    55_000
+}
+fn default_max_labels() -> u8 {
+    3
+}
+fn default_sample_percent() -> u8 {
+    50
+}
+fn default_retire_delay_ms() -> u64 {
+    500
+}
+fn default_rpc_timeout_ms() -> u64 {
+    2_000
+}
+fn one() -> u64 {
+    1
+}
+
+impl ControllerConfig {
+    /// Reads and checks a configuration file; the error names the file and the place in it.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| anyhow::anyhow!("cannot read the controller configuration {}: {e}", path.display()))?;
+        let config: Self = serde_json::from_str(&text)
+            .map_err(|e| anyhow::anyhow!("{}:{}:{}: {e}", path.display(), e.line(), e.column()))?;
+        config.check().map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        Ok(config)
+    }
+
+    /// Checks what the types cannot say.
+    pub fn check(&self) -> Result<(), String> {
+        let mut names = BTreeSet::new();
+        let mut sites = BTreeSet::new();
+        for r in &self.routers {
+            if !names.insert(&r.name) {
+                return Err(format!("routers lists {:?} twice; names must be unique", r.name));
+            }
+            if !sites.insert(r.site) {
+                return Err(format!("two routers have site id {}; a plane has one router per site", r.site));
+            }
+        }
+        for d in &self.demands {
+            let is_dc = |site| self.routers.iter().any(|r| r.site == site && r.is_dc);
+            if d.src_site == d.dst_site || !is_dc(d.src_site) || !is_dc(d.dst_site) {
+                return Err(format!(
+                    "demand from site {} to site {}: both ends must be different DC sites of the list of routers",
+                    d.src_site, d.dst_site
+                ));
+            }
+        }
+        let positive = [
+            ("max_labels", u64::from(self.max_labels)),
+            ("bandwidth_divisor", self.bandwidth_divisor),
+            ("rpc_timeout_ms", self.rpc_timeout_ms),
+            ("te.lsps", u64::from(self.te.lsps)),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("{name} is 0; it must be at least 1"));
+        }
+        if usize::from(self.te.lsps) > router_emu::label::MAX_SLOTS {
+            let most = router_emu::label::MAX_SLOTS;
+            return Err(format!("te.lsps is {}; the nexthop ids have room for {most}", self.te.lsps));
+        }
+        if !(1..=100).contains(&self.sample_percent) {
+            return Err(format!("sample_percent is {}; it must be 1 to 100", self.sample_percent));
+        }
+        Ok(())
+    }
+
+    /// TCP port of the controller's RPC.
+    pub fn port(&self) -> u16 {
+        CONTROLLER_PORT + u16::from(self.plane)
+    }
+
+    /// Path of the unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.run_dir.join("ebb-controller.sock")
+    }
+
+    /// Deadline of every RPC.
+    pub fn rpc_timeout(&self) -> Duration {
+        Duration::from_millis(self.rpc_timeout_ms)
+    }
+
+    /// Pause between swap and removal.
+    pub fn retire_delay(&self) -> Duration {
+        Duration::from_millis(self.retire_delay_ms)
+    }
+
+    /// Routers that are source and sink of demand.
+    pub fn dcs(&self) -> impl Iterator<Item = &RouterEntry> {
+        self.routers.iter().filter(|r| r.is_dc)
+    }
+
+    /// The router of a site.
+    pub fn router_of_site(&self, site: u8) -> Option<&RouterEntry> {
+        self.routers.iter().find(|r| r.site == site)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{
+        "plane": 2, "name": "ebb-controller.p2",
+        "routers": [
+            {"name": "eb02.prn", "site": 1, "is_dc": true, "loopback": "fd00:2::1"},
+            {"name": "eb02.lla", "site": 2, "is_dc": true, "loopback": "fd00:2::2"},
+            {"name": "eb02.chi", "site": 9, "is_dc": false, "loopback": "fd00:2::9"}
+        ],
+        "te": {"classes": [{"mesh": "gold", "reserved_percent": 50}], "lsps": 16},
+        "demands": [{"src_site": 1, "dst_site": 2, "mesh": "gold", "bps": 10000000000}],
+        "bandwidth_divisor": 100000,
+        "state_dir": "/var/lib/ebb", "run_dir": "/run/ebb"
+    }"#;
+
+    #[test]
+    fn a_file_with_defaults() {
+        let c: ControllerConfig = serde_json::from_str(TEXT).unwrap();
+        c.check().unwrap();
+        assert_eq!((c.port(), c.max_labels, c.retire_delay_ms, c.always_reprogram), (60202, 3, 500, false));
+        assert_eq!(c.dcs().count(), 2);
+        assert_eq!(c.socket(), Path::new("/run/ebb/ebb-controller.sock"));
+        let again: ControllerConfig = serde_json::from_str(&serde_json::to_string(&c).unwrap()).unwrap();
+        assert_eq!(c, again);
+    }
+
+    #[test]
+    fn wrong_files_are_refused_with_words() {
+        let wrong = |from: &str, to: &str| {
+            let c: ControllerConfig = serde_json::from_str(&TEXT.replace(from, to)).unwrap();
+            c.check().unwrap_err()
+        };
+        assert_eq!(
+            wrong("eb02.lla", "eb02.prn"),
+            "routers lists \"eb02.prn\" twice; names must be unique"
+        );
+        assert_eq!(wrong("\"site\": 9", "\"site\": 2"), "two routers have site id 2; a plane has one router per site");
+        assert_eq!(
+            wrong("\"dst_site\": 2", "\"dst_site\": 9"),
+            "demand from site 1 to site 9: both ends must be different DC sites of the list of routers"
+        );
+        assert_eq!(wrong("\"lsps\": 16", "\"lsps\": 64"), "te.lsps is 64; the nexthop ids have room for 63");
+    }
+
+    #[test]
+    fn a_broken_file_is_refused_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.json");
+        std::fs::write(&path, TEXT.replace("\"plane\"", "\"plain\"")).unwrap();
+        let e = ControllerConfig::load(&path).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("{}:2:15: unknown field `plain`", path.display())), "{e}");
+    }
+}
