@@ -19,13 +19,13 @@ pub mod mpls;
 pub mod neigh;
 pub mod netns;
 pub mod nexthop;
-// nft
+pub mod nft;
 mod request;
 pub mod route;
 pub mod rule;
 pub mod socket;
 pub mod sysctl;
-// tc
+pub mod tc;
 pub mod wire;
 
 pub use error::KernelError;

@@ -11,7 +11,7 @@ use rtnl::monitor::{Event, Group, Monitor};
 use rtnl::nexthop::{Entry, Member, Object};
 use rtnl::route::{Filter, Hop, Kind, Route, Via};
 use rtnl::rule::Rule;
-use rtnl::{Mode, Socket, addr, link, mpls, neigh, netns, nexthop, route, rule, socket, sysctl};
+use rtnl::{Mode, Socket, addr, link, mpls, neigh, netns, nexthop, nft, route, rule, socket, sysctl, tc};
 
 /// Two namespaces joined by a veth pair (`left` 1001, `right` 1002), both ends up, and a socket in the first.
 struct Pair {
@@ -344,4 +344,136 @@ fn a_namespace_lives_by_its_name() {
     let inside =
         netns::tour(&[again.as_fd()], |_| std::fs::read_link("/proc/thread-self/ns/net").unwrap()).unwrap();
     assert_ne!(inside[0], std::fs::read_link("/proc/self/ns/net").unwrap());
+}
+
+#[test]
+fn queues_are_set_replaced_read_and_removed() {
+    let Some(mut pair) = pair() else { return };
+    let tbf = tc::Tbf { rate_bps: 20_000_000, burst: 9300, limit: 200_000 };
+    let faster = tc::Tbf { rate_bps: 100_000_000_000, burst: 64_000, ..tbf };
+    for wanted in [tbf, faster, tbf] {
+        pair.socket.request(&tc::tbf(1001, tc::ROOT, tc::handle(1, 0), &wanted)).unwrap();
+        let queues = tc::dump(&mut pair.socket, Some(1001)).unwrap();
+        let tc::Details::Tbf(found) = queues[0].details else { panic!("{queues:?}") };
+        assert_eq!((found.rate_bps, found.limit), (wanted.rate_bps, wanted.limit));
+        // The kernel keeps the bucket as a time in units of 64 ns: 0.16 bytes at 20 Mbit/s, 800 at 100 Gbit/s.
+        let unit = u32::try_from(wanted.rate_bps / 8 * 64 / 1_000_000_000).unwrap() + 2;
+        assert!(wanted.burst.abs_diff(found.burst) <= unit, "{found:?}");
+    }
+    match pair.socket.request(&tc::prio(
+        1001,
+        tc::handle(1, 1),
+        tc::handle(2, 0),
+        &tc::Prio::last_by_default(4),
+    )) {
+        Err(e) => println!("skipped prio: this kernel has none: {e}"),
+        Ok(()) => {
+            let program = tc::classify::program(&tc::classify::Classes::backbone(2));
+            pair.socket.request(&tc::bpf_filter(1001, tc::handle(2, 0), &program)).unwrap();
+            for band in 1..=4 {
+                pair.socket
+                    .request(&tc::pfifo(1001, tc::handle(2, band), tc::handle(0x20 + band, 0), 50))
+                    .unwrap();
+            }
+            let queues = tc::dump(&mut pair.socket, Some(1001)).unwrap();
+            assert_eq!(queues.iter().filter(|q| q.details == tc::Details::Pfifo(50)).count(), 4);
+        }
+    }
+    pair.socket.request(&tc::pfifo(1001, tc::handle(1, 1), tc::handle(5, 0), 50)).unwrap();
+    let queues = tc::dump(&mut pair.socket, None).unwrap();
+    assert!(queues.iter().any(|q| q.details == tc::Details::Pfifo(50) && q.parent == tc::handle(1, 1)));
+    pair.socket.request(&tc::delete(1001, tc::ROOT)).unwrap();
+    assert!(tc::dump(&mut pair.socket, Some(1001)).unwrap().iter().all(|q| q.kind == "noqueue"));
+    let netem = tc::Netem { delay_ns: 12_000_000, limit: 1000, loss_ppm: 1000, ..tc::Netem::default() };
+    match pair.socket.request(&tc::netem(1001, tc::ROOT, tc::handle(1, 0), &netem)) {
+        Err(e) => println!("skipped netem: this kernel has none: {e}"),
+        Ok(()) => {
+            let queues = tc::dump(&mut pair.socket, Some(1001)).unwrap();
+            assert_eq!(queues[0].details, tc::Details::Netem(netem));
+            pair.socket.request(&tc::delete(1001, tc::ROOT)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_classifier_is_accepted_and_counts_sent_packets() {
+    let Some(mut pair) = pair() else { return };
+    // clsact takes the same filters as prio and exists on kernels without prio.
+    let egress = 0xffff_fff3;
+    pair.socket.request(&tc::replace(1001, 0xffff_fff1, tc::handle(0xffff, 0), "clsact", &[])).unwrap();
+    let program = tc::classify::program(&tc::classify::Classes::backbone(2));
+    pair.socket
+        .all(&[tc::bpf_filter(1001, egress, &program), tc::bpf_filter(1001, egress, &program)])
+        .unwrap();
+}
+
+#[test]
+fn counters_count_by_interface_prefix_and_class_and_survive_changes() {
+    let Some(mut pair) = pair() else { return };
+    let mut far = Socket::open_in(pair.right.as_fd(), socket::ROUTE).unwrap();
+    // The far end is a host: forwarding, it would send what comes back round and round.
+    sysctl::write(pair.right.as_fd(), &[("net.ipv6.conf.all.forwarding", "0")]).unwrap().remove(0).unwrap();
+    let source = addr::Address { ifindex: 1002, ip: ip("2001:db8:1::1"), prefix_len: 64 };
+    let gateway = addr::Address { ifindex: 1001, ip: ip("2001:db8:1::fe"), prefix_len: 64 };
+    let onward = Route::unicast(net("2001:db8:3::/48"), 4, source.ip, 1001);
+    far.all(&[addr::add(&source), neigh::set_permanent(1002, gateway.ip, LEFT_MAC)]).unwrap();
+    far.request(&route::add(&Route::unicast(net("2001:db8:3::/48"), 4, gateway.ip, 1002), Mode::Create))
+        .unwrap();
+    pair.socket
+        .all(&[
+            addr::add(&gateway),
+            neigh::set_permanent(1001, source.ip, RIGHT_MAC),
+            route::add(&onward, Mode::Create),
+        ])
+        .unwrap();
+    let rule = |tag: &str, iif: &str, dst: &str, dscp| nft::CounterRule {
+        iif: Some(iif.to_owned()),
+        dst: Some(net(dst)),
+        dscp: Some(dscp),
+        tag: tag.to_owned(),
+    };
+    let mut counters = nft::Counters::open_in(pair.left.as_fd(), "ebb").unwrap();
+    let rules = [
+        rule("3/2", "left", "2001:db8:3::/48", 32..=63),
+        rule("3/1", "left", "2001:db8:3::/48", 8..=31),
+        rule("3/0", "left", "2001:db8:3::/48", 0..=7),
+        rule("4/2", "left", "2001:db8:4::/48", 0..=63),
+        rule("no", "other", "::/0", 0..=63),
+        rule("one", "left", "2001:db8:3::1/128", 0..=63),
+    ];
+    counters.converge(&rules).unwrap();
+    let send = |class: i32| {
+        netns::enter(pair.right.as_fd(), || {
+            let socket = std::net::UdpSocket::bind("[2001:db8:1::1]:0").unwrap();
+            nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Ipv6TClass, &class).unwrap();
+            for _ in 0..10 {
+                socket.send_to(&[0; 200], "[2001:db8:3::1]:9").unwrap();
+            }
+        })
+        .unwrap();
+    };
+    [7, 8, 31, 32, 63].into_iter().for_each(|dscp| send(dscp << 2));
+    let count = |counters: &mut nft::Counters, tag: &str| {
+        let all = counters.read().unwrap();
+        all.into_iter().find(|c| c.tag == tag).map(|c| (c.packets, c.bytes)).unwrap()
+    };
+    assert_eq!(count(&mut counters, "3/2"), (20, 20 * 248));
+    assert_eq!(count(&mut counters, "3/1"), (20, 20 * 248));
+    assert_eq!(count(&mut counters, "3/0"), (10, 10 * 248));
+    assert_eq!(count(&mut counters, "one"), (50, 50 * 248));
+    assert_eq!(count(&mut counters, "4/2").0 + count(&mut counters, "no").0, 0);
+    // Another set: what stays keeps its counts, also for a second owner that opens the same table.
+    let mut again = nft::Counters::open_in(pair.left.as_fd(), "ebb").unwrap();
+    again.converge(&[rules[0].clone(), rule("9/2", "left", "2001:db8:9::/48", 32..=63)]).unwrap();
+    assert_eq!(again.read().unwrap().len(), 2);
+    send(48 << 2);
+    assert_eq!(count(&mut again, "3/2").0, 30);
+    // A refused change changes nothing.
+    let refused = again.change(&[nft::Change::Add(rules[1].clone()), nft::Change::Delete(4711)]).unwrap_err();
+    assert!(refused.is_absent(), "{refused}");
+    assert_eq!(again.read().unwrap().len(), 2);
+    again.replace(&rules).unwrap();
+    assert_eq!((again.read().unwrap().len(), count(&mut again, "3/2")), (6, (0, 0)));
+    again.remove().unwrap();
+    assert_eq!(counters.read().unwrap_or_default(), []);
 }
