@@ -1,0 +1,58 @@
+//! The agent's last events, and those who watch.
+
+use std::collections::VecDeque;
+
+use tokio::sync::broadcast;
+
+use crate::agent::monotonic_ns;
+use crate::proto::LspEvent;
+
+/// Events that a new watcher gets first.
+const KEPT: usize = 256;
+
+/// A ring of events with subscribers.
+#[derive(Debug)]
+pub struct Events {
+    ring: VecDeque<LspEvent>,
+    live: broadcast::Sender<LspEvent>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { ring: VecDeque::with_capacity(KEPT), live: broadcast::Sender::new(KEPT) }
+    }
+}
+
+impl Events {
+    /// Adds an event that happened now.
+    pub fn add(&mut self, kind: &str, detail: String, bundles: usize, took_ns: u64) {
+        let sids = u32::try_from(bundles).unwrap_or(u32::MAX);
+        let event = LspEvent { at_ns: monotonic_ns(), kind: kind.to_owned(), detail, sids, took_ns };
+        if self.ring.len() == KEPT {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(event.clone());
+        // without watchers there is nobody to tell
+        drop(self.live.send(event));
+    }
+
+    /// What happened so far, and a receiver for what will, without a gap between them.
+    pub fn watch(&self) -> (Vec<LspEvent>, broadcast::Receiver<LspEvent>) {
+        (self.ring.iter().cloned().collect(), self.live.subscribe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watcher_gets_the_last_ones_and_then_the_new_ones() {
+        let mut events = Events::default();
+        (0..300).for_each(|i| events.add("programmed", i.to_string(), 1, 0));
+        let (old, mut new) = events.watch();
+        assert_eq!((old.len(), old[0].detail.as_str()), (256, "44"));
+        events.add("repaired", "x".to_owned(), 3, 7);
+        assert_eq!(new.try_recv().unwrap().kind, "repaired");
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the core: a kernel in memory, a plane of routers, and what must hold of both.
+
+mod fig7;
+mod memory;
+mod plane;
+mod programming;
+mod speed;
