@@ -123,7 +123,8 @@ pub struct Interface {
     pub name: String,
     /// Interface index, unique in the whole lab (equal numbers on both ends of a veth make carrier events slow).
     pub ifindex: u32,
-    /// Hardware address, derived from the index: `02:eb:` + index in four bytes.
+    /// Hardware address, derived from the index: `02:eb:` + index in four bytes; as usual text in JSON.
+    #[serde(with = "crate::index::mac_text")]
     pub mac: [u8; 6],
     /// Link-local address, EUI-64 of the MAC; set with `nodad`.
     pub link_local: Ipv6Addr,
@@ -137,7 +138,8 @@ pub struct Interface {
     pub peer_node: String,
     /// Interface at the other end.
     pub peer_interface: String,
-    /// Its hardware address, for the permanent neighbour entry.
+    /// Its hardware address (text in JSON), for the permanent neighbour entry.
+    #[serde(with = "crate::index::mac_text")]
     pub peer_mac: [u8; 6],
     /// Its link-local address.
     pub peer_link_local: Ipv6Addr,
@@ -147,7 +149,8 @@ pub struct Interface {
     pub static_label: Option<u32>,
     /// Shaped rate in bit/s of the emulation (core interfaces).
     pub rate_bps: Option<u64>,
-    /// One-way delay to emulate, if any.
+    /// One-way delay to emulate, if any; `5ms` in JSON.
+    #[serde(with = "crate::units::optional_duration")]
     pub delay: Option<Duration>,
 }
 
@@ -216,7 +219,8 @@ pub enum ProgramKind {
 /// Traffic-engineering settings of the lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TeSettings {
-    /// Time between the starts of two controller cycles.
+    /// Time between the starts of two controller cycles; `5s` in JSON.
+    #[serde(with = "crate::units::duration")]
     pub cycle: Duration,
     /// LSPs per site pair and mesh.
     pub lsps_per_bundle: u8,

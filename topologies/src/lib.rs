@@ -3,6 +3,30 @@
 //! In this room: the file format with its types and units, parsing with positions, semantic checks, generators
 //! that turn planes into routers and links, selectors, the JSON Schema. Not in this room: anything that reads
 //! the kernel, starts a program or opens a socket.
+//!
+//! ```text
+//! text ── parse ──► file::LabFile ── check ──► spec ── generate ──► lab::Lab ◄── select, look-ups
+//! ```
 
+mod check;
+pub mod file;
+mod generate;
+pub mod index;
 pub mod lab;
+pub mod labs;
+mod lookup;
+pub mod name;
+mod near;
+pub mod parse;
+pub mod problem;
+pub mod scalar;
+mod schema;
+pub mod select;
+mod spec;
 pub mod units;
+pub mod words;
+
+pub use labs::{builtin, builtins};
+pub use problem::{Errors, Problem};
+pub use schema::schema;
+pub use select::{SelectError, Selector};

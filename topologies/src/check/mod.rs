@@ -1,0 +1,177 @@
+//! From the file's text values to a `Spec`: everything that a lab file can say wrongly although its shape is right.
+//!
+//! Every check adds to one report and goes on, so that an author sees all findings at once. A value that cannot be
+//! read is replaced by something harmless, so that it does not cause further findings.
+
+mod demands;
+mod links;
+mod planes;
+mod sites;
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::file::{LabFile, ReservedEntry, TeEntry};
+use crate::lab::{SiteKind, TeSettings};
+use crate::parse::{At, Given, Place, Text};
+use crate::problem::{Errors, Problem};
+use crate::scalar::{BadValue, Whole};
+use crate::spec::Spec;
+
+/// Findings so far.
+pub(crate) struct Report<'a> {
+    file: &'a str,
+    errors: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Report<'_> {
+    fn problem(&self, place: Place, message: String, hint: String) -> Problem {
+        Problem {
+            file: self.file.to_owned(),
+            line: place.line,
+            column: place.column,
+            message,
+            hint: Some(hint),
+        }
+    }
+
+    fn error(&mut self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+        let problem = self.problem(place, message.into(), hint.into());
+        self.errors.push(problem);
+    }
+
+    fn warn(&mut self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+        let problem = self.problem(place, message.into(), hint.into());
+        self.warnings.push(problem);
+    }
+
+    /// Reads a scalar; on failure reports it and gives `None`.
+    fn read<T: FromStr<Err = BadValue>>(&mut self, text: &Text<T>, what: &str) -> Option<T> {
+        match text.read() {
+            Ok(value) => Some(value),
+            Err(_) if text.raw.is_empty() => {
+                self.error(text.place, format!("`{what}` has no value"), "write a value, or remove the key");
+                None
+            }
+            Err(bad) => {
+                // Names say themselves what they are; numbers and words need the field.
+                let message =
+                    if bad.message.contains(what) { bad.message } else { format!("{what}: {}", bad.message) };
+                self.error(text.place, message, bad.hint);
+                None
+            }
+        }
+    }
+
+    /// A required field of the mapping at `place`; a finding if it is missing.
+    fn need<'f, T>(&mut self, field: &'f Given<T>, place: Place, name: &str) -> Option<&'f T> {
+        if field.0.is_none() {
+            self.error(
+                place,
+                format!("field `{name}` is missing"),
+                format!("add `{name}: ...` to this mapping"),
+            );
+        }
+        field.0.as_ref()
+    }
+
+    /// Reads a required scalar of the mapping at `place`.
+    fn read_needed<T: FromStr<Err = BadValue>>(
+        &mut self,
+        field: &Given<Text<T>>,
+        place: Place,
+        name: &str,
+        what: &str,
+    ) -> Option<T> {
+        self.need(field, place, name).and_then(|text| self.read(text, what))
+    }
+
+    /// Reads an optional scalar; absent or unreadable is `None`.
+    fn read_given<T: FromStr<Err = BadValue>>(&mut self, text: &Given<Text<T>>, what: &str) -> Option<T> {
+        text.0.as_ref().and_then(|text| self.read(text, what))
+    }
+
+    /// Reads an optional whole number, with a default.
+    fn whole<const MIN: u32, const MAX: u32>(
+        &mut self,
+        text: &Given<Text<Whole<MIN, MAX>>>,
+        what: &str,
+        default: u32,
+    ) -> u32 {
+        self.read_given(text, what).map_or(default, Whole::get)
+    }
+}
+
+/// What later checks may refer to. Contains also what was declared with errors, so that one error stays one.
+#[derive(Default)]
+struct Known {
+    sites: BTreeSet<String>,
+    dcs: BTreeSet<String>,
+    /// Divisor from real to emulated rates.
+    divisor: u64,
+}
+
+/// Checks a file. Gives the specification and warnings, or every error, in file order.
+pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Problem>), Errors> {
+    let mut report = Report { file: file_name, errors: Vec::new(), warnings: Vec::new() };
+    let At { value: file, place } = file;
+    let name =
+        report.read_needed(&file.name, *place, "name", "lab name").map_or_else(String::new, |name| name.0);
+    let scale = file.scale.0.as_ref();
+    let divisor = scale
+        .and_then(|s| report.read_given(&s.bandwidth, "scale of bandwidth"))
+        .map_or(20_000, |r| r.divisor);
+    let emulate_delay = report.read_given(&file.delay, "delay mode").is_some_and(|mode| mode.0);
+    let planes = report.read_needed(&file.planes, *place, "planes", "number of planes");
+    let plane_count = planes.and_then(|p| u8::try_from(p.get()).ok());
+    let (known, sites) = sites::check(&mut report, file, *place, divisor);
+    let mut links = links::check(&mut report, file, *place, &known);
+    let controllers = planes::check(&mut report, file, plane_count, &known, &sites, &mut links);
+    let te = te(&mut report, file.te.0.as_ref());
+    let demands = demands::check(&mut report, file, &known, &sites);
+    if report.errors.is_empty() {
+        links::warn_about_islands(&mut report, file, *place, &sites, &links);
+    }
+    let Report { mut errors, mut warnings, .. } = report;
+    if errors.is_empty() {
+        warnings.sort();
+        let links = links.into_iter().map(|link| link.spec).collect();
+        return Ok((Spec { name, divisor, emulate_delay, sites, links, controllers, te, demands }, warnings));
+    }
+    errors.sort();
+    errors.dedup();
+    Err(Errors(errors))
+}
+
+/// Whether a site of this kind has an aggregator and hosts.
+fn is_dc(kind: SiteKind) -> bool {
+    kind == SiteKind::Dc
+}
+
+fn te(report: &mut Report<'_>, entry: Option<&TeEntry>) -> TeSettings {
+    const CYCLE: Duration = Duration::from_secs(10);
+    let entry = entry.cloned().unwrap_or_default();
+    let mut cycle = CYCLE;
+    if let Some(period) = report.read_given(&entry.cycle, "cycle") {
+        cycle = period.into();
+        if let Some(text) = &entry.cycle.0
+            && !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&cycle)
+        {
+            report.error(text.place, format!("cycle {} is out of range", text.raw), "from 100ms to 3600s");
+        }
+    }
+    let small = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
+    let reserved: ReservedEntry = entry.reserved.0.clone().unwrap_or_default();
+    TeSettings {
+        cycle,
+        lsps_per_bundle: small(report.whole(&entry.lsps, "lsps", 16)),
+        max_labels: small(report.whole(&entry.max_labels, "max_labels", 3)),
+        reserved_percent: [
+            small(report.whole(&reserved.gold, "reserved percentage", 50)),
+            small(report.whole(&reserved.silver, "reserved percentage", 80)),
+            small(report.whole(&reserved.bronze, "reserved percentage", 100)),
+        ],
+    }
+}

@@ -1,0 +1,65 @@
+//! Fields that take one of a few words.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use crate::lab::SiteKind;
+use crate::near::suggestion;
+use crate::scalar::BadValue;
+
+/// Picks the value of a word, or says which words there are.
+fn pick<T: Copy>(text: &str, noun: &str, words: &[(&str, T)]) -> Result<T, BadValue> {
+    words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names = words.iter().map(|(word, _)| *word);
+        BadValue::new(format!("`{text}` is not a {noun}"), suggestion(text, names))
+    })
+}
+
+macro_rules! words {
+    ($(#[$about:meta])* $type:ident($inner:ty), $noun:literal, { $($word:literal => $value:expr),+ $(,)? }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $type(pub $inner);
+
+        impl FromStr for $type {
+            type Err = BadValue;
+
+            fn from_str(text: &str) -> Result<Self, BadValue> {
+                pick(text, $noun, &[$(($word, $value)),+]).map(Self)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "enum": [$($word),+] })
+            }
+        }
+    };
+}
+
+words!(
+    /// Whether delay is emulated.
+    DelayMode(bool), "delay mode", { "declared" => false, "emulated" => true }
+);
+words!(
+    /// Kind of a site.
+    SiteWord(SiteKind), "kind of site", { "dc" => SiteKind::Dc, "midpoint" => SiteKind::Midpoint }
+);
+words!(
+    /// An LSP mesh, as the position of its class in the order gold, silver, bronze. The control plane's own class
+    /// (ICP) rides in the gold mesh and has no demand of its own.
+    Mesh(usize), "class with a mesh", { "gold" => 0, "silver" => 1, "bronze" => 2 }
+);
+
+/// Names of the meshes, in priority order.
+pub const MESHES: [&str; 3] = ["gold", "silver", "bronze"];
