@@ -1,0 +1,57 @@
+//! The controller of one EBB plane.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use ebb::config::ControllerConfig;
+use ebb::controller::Controller;
+use ebb::fence::FileLock;
+use ebb::grpc::GrpcAgents;
+use ebb::service::Service;
+use ebb::stats::StatsSink;
+use router_emu::{agent, rpc};
+use tokio::sync::mpsc;
+use tonic::transport::Server;
+
+/// Requests for cycles that may wait.
+const WAITING: usize = 8;
+
+/// Controller of one EBB plane: snapshot, traffic engineering, programming, in cycles.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Configuration file (JSON).
+    #[arg(long)]
+    config: PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    agent::start_log();
+    let config = ControllerConfig::load(&args.config)?;
+    agent::run(control(config))
+}
+
+async fn control(config: ControllerConfig) -> anyhow::Result<()> {
+    let stop = agent::stop_signal()?;
+    for folder in [&config.state_dir, &config.run_dir] {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| anyhow::anyhow!("cannot make the folder {}: {e}", folder.display()))?;
+    }
+    let sink = StatsSink::to_file(config.state_dir.join("cycles.jsonl"))?;
+    let (port, socket) = (config.port(), config.socket());
+    let agents = GrpcAgents::new(&config);
+    let lock = FileLock::new(&config.state_dir);
+    let controller = Controller::new(config, agents, lock, sink);
+    let (requests, asked) = mpsc::channel(WAITING);
+    let service = Service::new(controller.shared(), requests);
+    let make = move || Server::builder().add_service(service.clone().into_server());
+    tokio::select! {
+        // a cycle that is cut short leaves every bundle with one complete version, and the next leader cleans up
+        () = stop.clone() => {}
+        ended = controller.run(asked) => ended?,
+        served = rpc::serve(make, port, &socket, stop) => served?,
+    }
+    tracing::info!("ended; routers keep forwarding");
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! The cycle: snapshot, traffic engineering, programming.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use router_emu::agent::monotonic_ns;
+use router_emu::proto;
+use te::LspMesh;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::agents::Agents;
+use crate::collect::{Collected, collect};
+use crate::config::ControllerConfig;
+use crate::driver::{Driver, Outcome};
+use crate::fence::Lock;
+use crate::plan::{Plan, Unit, bundles};
+use crate::stats::{CycleStats, StatsSink};
+use crate::topology::Topology;
+use crate::traffic::{Pair, TrafficMatrix};
+
+/// Errors kept for `GetState`; the rest is in the log.
+const ERRORS_KEPT: usize = 32;
+/// Pause between two tries to get the leader's lock.
+const LOCK_RETRY: Duration = Duration::from_secs(1);
+
+/// The last cycle, for whoever asks.
+#[derive(Debug, Default)]
+pub struct Shared(Mutex<(proto::ControllerState, Arc<Plan>)>);
+
+impl Shared {
+    /// State of the last cycle; `with_mesh` adds all paths.
+    pub fn state(&self, with_mesh: bool) -> proto::ControllerState {
+        let (mut state, plan) = {
+            let last = self.lock();
+            (last.0.clone(), Arc::clone(&last.1))
+        };
+        if with_mesh {
+            state.mesh = plan.units.iter().filter_map(Unit::bundle).cloned().collect();
+        }
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (proto::ControllerState, Arc<Plan>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request for a cycle; answered when it has ended.
+pub type CycleRequest = oneshot::Sender<()>;
+
+/// The controller of a plane.
+#[derive(Debug)]
+pub struct Controller<A, L> {
+    config: ControllerConfig,
+    agents: A,
+    lock: L,
+    sink: StatsSink,
+    shared: Arc<Shared>,
+    matrix: TrafficMatrix,
+    /// Epoch while leading, and whether a cycle has confirmed it.
+    epoch: Option<(u64, bool)>,
+    last_good: Vec<String>,
+    cycle: u64,
+}
+
+/// What a snapshot and its computation gave.
+struct Computed {
+    topology: Topology,
+    mesh: LspMesh,
+    demands: BTreeMap<Pair, u64>,
+}
+
+impl<A: Agents, L: Lock> Controller<A, L> {
+    /// A controller without memory.
+    pub fn new(config: ControllerConfig, agents: A, lock: L, sink: StatsSink) -> Self {
+        let shared = Arc::new(Shared::default());
+        shared.lock().0.plane = config.plane.into();
+        Self {
+            config,
+            agents,
+            lock,
+            sink,
+            shared,
+            matrix: TrafficMatrix::default(),
+            epoch: None,
+            last_good: Vec::new(),
+            cycle: 0,
+        }
+    }
+
+    /// Where the last cycle's state is.
+    pub fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> &A {
+        &self.agents
+    }
+
+    /// Runs cycles, by the clock and on request, until the senders of requests are gone.
+    pub async fn run(mut self, mut requests: mpsc::Receiver<CycleRequest>) -> anyhow::Result<()> {
+        let period = Duration::from_millis(self.config.cycle_ms);
+        let mut next = tokio::time::Instant::now();
+        loop {
+            if self.epoch.is_none() && !self.lead().await? {
+                tokio::time::sleep(LOCK_RETRY).await;
+                continue;
+            }
+            let due = tokio::time::sleep_until(next);
+            let request = tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => Some(request),
+                    None => return Ok(()),
+                },
+                () = due, if !period.is_zero() => None,
+            };
+            // from the start of this cycle: one that is late does not make the next one hurry
+            next = tokio::time::Instant::now() + period;
+            self.cycle().await;
+            if let Some(request) = request {
+                let _ = request.send(());
+            }
+        }
+    }
+
+    /// Tries to become the leader.
+    async fn lead(&mut self) -> anyhow::Result<bool> {
+        let epoch = self.lock.try_acquire().await?;
+        self.epoch = epoch.map(|e| (e, false));
+        let mut last = self.shared.lock();
+        match epoch {
+            Some(epoch) => {
+                tracing::info!(plane = self.config.plane, epoch, "leading");
+                last.0.errors.clear();
+            }
+            None => {
+                last.0.errors = vec!["standing by: another controller of the plane holds the leader's lock".into()];
+            }
+        }
+        Ok(epoch.is_some())
+    }
+
+    /// One cycle. Failures are in the state; the next cycle tries again.
+    pub async fn cycle(&mut self) -> proto::ControllerState {
+        self.cycle += 1;
+        let mut stats = CycleStats {
+            plane: self.config.plane,
+            cycle: self.cycle,
+            started_ns: monotonic_ns(),
+            ..CycleStats::default()
+        };
+        let start = Instant::now();
+        let collected = collect(&self.agents, &self.config, &self.last_good).await;
+        stats.snapshot_us = micros(start.elapsed());
+        let mut errors = collected.errors.clone();
+        let epoch = match self.confirm(collected.fleet.epoch()).await {
+            Ok(epoch) => epoch,
+            Err(e) => {
+                errors.push(format!("not leading: {e:#}"));
+                return self.publish(stats, Plan::default(), errors, &BTreeMap::new());
+            }
+        };
+        stats.epoch = epoch;
+        stats.routers =
+            count(self.config.routers.iter().filter(|r| collected.fleet.answered(&r.name)).count());
+        let start = Instant::now();
+        let computed = match self.compute(&collected) {
+            Ok(computed) => computed,
+            Err(e) => {
+                errors.push(format!("nothing computed, routers keep what they have: {e:#}"));
+                return self.publish(stats, Plan::default(), errors, &BTreeMap::new());
+            }
+        };
+        errors.extend(computed.topology.warnings.iter().cloned());
+        describe(&mut stats, &computed);
+        let wanted = bundles(&computed.mesh, &computed.topology, &self.config);
+        let plan = Plan::new(wanted, &collected.fleet, &self.config);
+        stats.te_us = micros(start.elapsed());
+
+        let start = Instant::now();
+        let driver = Driver {
+            agents: &self.agents,
+            epoch,
+            writer: &self.config.name,
+            retire_delay: self.config.retire_delay(),
+        };
+        let outcome = driver.run(&plan).await;
+        stats.program_us = micros(start.elapsed());
+        let Outcome { programmed, kept, failed, retired, .. } = outcome;
+        (stats.programmed, stats.kept, stats.failed, stats.retired) = (programmed, kept, failed, retired);
+        errors.extend(outcome.errors);
+        self.publish(stats, plan, errors, &computed.demands)
+    }
+
+    /// The epoch to write with: above what a leader of the past has used.
+    async fn confirm(&mut self, seen: u64) -> anyhow::Result<u64> {
+        if self.epoch.is_none() && !self.lead().await? {
+            anyhow::bail!("another controller holds the lock");
+        }
+        let Some((epoch, confirmed)) = self.epoch else { anyhow::bail!("no epoch") };
+        // an equal epoch is our own, unless we have never written with it
+        if seen < epoch || (seen == epoch && confirmed) {
+            self.epoch = Some((epoch, true));
+            return Ok(epoch);
+        }
+        match self.lock.raise_above(seen).await? {
+            Some(raised) => {
+                tracing::warn!(epoch, seen, raised, "agents have seen a higher epoch; raised ours");
+                self.epoch = Some((raised, true));
+                Ok(raised)
+            }
+            None => {
+                self.lock.release();
+                self.epoch = None;
+                anyhow::bail!("agents have seen epoch {seen}, ours is {epoch}: somebody else leads")
+            }
+        }
+    }
+
+    /// Snapshot to mesh: same snapshot, same mesh.
+    fn compute(&mut self, collected: &Collected) -> anyhow::Result<Computed> {
+        if collected.stores_from.is_empty() {
+            anyhow::bail!("no router of the plane gave out its key-value store");
+        }
+        self.last_good.clone_from(&collected.stores_from);
+        let topology = Topology::build(&collected.store, &self.config)?;
+        for (&site, reply) in &collected.traffic {
+            self.matrix.update(site, reply, &self.config);
+        }
+        let demands = self.matrix.demands(&self.config);
+        let node = |site| {
+            let router = self.config.router_of_site(site);
+            router.and_then(|r| topology.graph.find_node(&r.name))
+        };
+        let demand = |(&(src, dst, mesh), &bps): (&Pair, &u64)| {
+            Some(te::Demand { src: node(src)?, dst: node(dst)?, mesh, bps })
+        };
+        let wanted: Vec<te::Demand> = demands.iter().filter_map(demand).collect();
+        let mesh = te::compute(&topology.graph, &wanted, &self.config.te)?;
+        Ok(Computed { topology, mesh, demands })
+    }
+
+    /// Makes a cycle's result known: log, statistics, state.
+    fn publish(
+        &mut self,
+        mut stats: CycleStats,
+        plan: Plan,
+        errors: Vec<String>,
+        demands: &BTreeMap<Pair, u64>,
+    ) -> proto::ControllerState {
+        stats.errors = count(errors.len());
+        stats.stats_dropped = self.sink.dropped();
+        self.sink.push(&stats);
+        for e in errors.iter().take(ERRORS_KEPT) {
+            tracing::warn!(cycle = stats.cycle, "{e}");
+        }
+        let s = &stats;
+        tracing::info!(
+            cycle = s.cycle, epoch = s.epoch, routers = s.routers, links = s.links, lsps = s.lsps,
+            protected = s.protected, unrouted = s.unrouted, programmed = s.programmed, kept = s.kept,
+            failed = s.failed, retired = s.retired, errors = s.errors, snapshot_us = s.snapshot_us, te_us = s.te_us,
+            program_us = s.program_us, max_utilisation_permille = s.max_utilisation_permille, "cycle"
+        );
+        let demand = |(&(src, dst, mesh), &bps): (&Pair, &u64)| proto::Demand {
+            src_site: src.into(),
+            dst_site: dst.into(),
+            mesh: mesh.code().into(),
+            bps,
+        };
+        let state = proto::ControllerState {
+            plane: stats.plane.into(),
+            epoch: stats.epoch,
+            cycle: stats.cycle,
+            snapshot_us: stats.snapshot_us,
+            te_us: stats.te_us,
+            program_us: stats.program_us,
+            pairs_ok: stats.programmed + stats.kept,
+            pairs_failed: stats.failed,
+            lsps: stats.lsps,
+            unrouted: stats.unrouted,
+            errors: errors.into_iter().take(ERRORS_KEPT).collect(),
+            mesh: Vec::new(),
+            demands: demands.iter().map(demand).collect(),
+        };
+        *self.shared.lock() = (state.clone(), Arc::new(plan));
+        state
+    }
+}
+
+fn describe(stats: &mut CycleStats, computed: &Computed) {
+    let Computed { topology, mesh, .. } = computed;
+    stats.links = count(topology.graph.link_count());
+    stats.lsps = mesh.classes.iter().map(|c| c.placed).sum();
+    stats.protected = mesh.classes.iter().map(|c| c.protected).sum();
+    stats.unrouted = mesh.fallbacks();
+    let most = mesh.utilisation(&topology.graph).into_iter().fold(0.0, f64::max);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; a utilisation is not negative
+    let permille = (most * 1000.0).round() as u32;
+    stats.max_utilisation_permille = permille;
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
