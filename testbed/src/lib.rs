@@ -1,1 +1,8 @@
 //! The orchestrator.
+
+pub mod bird;
+pub mod graph;
+pub mod probe;
+pub mod carrier;
+pub mod plan;
+pub mod apply;
