@@ -1,0 +1,214 @@
+//! Verbs that only look: `status`, `events`, `plan`, `validate`, `schema`, `logs`, `graph`, `completions`.
+
+use std::io::Write as _;
+
+use clap::CommandFactory as _;
+
+use super::args::{Cli, Format, Global, Graph, GraphKind, Logs, Which};
+use super::target::{self, Running};
+use super::{operate, show};
+use crate::api::client::Connection;
+use crate::api::protocol::{Reply, Request};
+use crate::failure::{Code, Failure};
+
+/// `status`; exit code 1 while the lab is degraded.
+pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
+    let running = match Running::find(global) {
+        Ok(running) => running,
+        Err(error)
+            if global.format == Format::Json && crate::failure::from_error(&error).code == Code::Failed =>
+        {
+            let lab = global.name.as_deref().unwrap_or("");
+            show::json(&serde_json::json!({
+                "version": 1, "lab": lab, "carrier": null, "state": "down",
+                "planes": [], "nodes": [], "links": [], "programs": [],
+            }))?;
+            return Ok(Code::Failed.number());
+        }
+        Err(error) => return Err(error),
+    };
+    loop {
+        let status = operate::fetch_status(&running).await?;
+        if global.format == Format::Json {
+            show::json(&status)?;
+        } else {
+            if watch {
+                print!("\x1b[H\x1b[2J");
+            }
+            print!("{}", show::status(&status));
+            std::io::stdout().flush()?;
+        }
+        if !watch {
+            let degraded = status.state == crate::api::protocol::Health::Degraded;
+            return Ok(if degraded { Code::Failed.number() } else { 0 });
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+/// `events`.
+pub async fn events(global: &Global, follow: bool) -> anyhow::Result<u8> {
+    let running = Running::find(global)?;
+    let mut connection =
+        Connection::open(&running.endpoint, &running.token, Request::Events { follow }).await?;
+    let mut out = std::io::stdout();
+    loop {
+        let line = match connection.reply().await? {
+            Reply::Event(event) if global.format == Format::Json => serde_json::to_string(&event)?,
+            Reply::Event(event) => show::event(&event),
+            Reply::Done => return Ok(0),
+            _ => continue,
+        };
+        if writeln!(out, "{line}").is_err() {
+            return Ok(0);
+        }
+    }
+}
+
+/// `plan`: against the running lab of that name, else against nothing.
+pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
+    let lab = target::parse(&target::lab_text(&which)?, global.name.as_deref())?;
+    let state = crate::state::StateDir::of_lab(&lab.name);
+    let mut plan = None;
+    let mut programs = Vec::new();
+    match Running::at(&lab.name, &state)? {
+        Some(running) => {
+            running
+                .call(Request::Plan { lab: Box::new(lab) }, |reply| match reply {
+                    Reply::Plan(p) => plan = Some(p),
+                    Reply::ProgramChanges(changes) => programs = changes,
+                    _ => {}
+                })
+                .await?;
+        }
+        None => {
+            let desired =
+                crate::plan::desired(&lab, &std::collections::BTreeSet::new(), crate::plan::Options::full());
+            plan = Some(crate::plan::diff(&desired, &crate::plan::State::default()));
+            programs = crate::supervise::files::first_start(&lab);
+        }
+    }
+    let plan = plan.ok_or_else(|| Failure::new(Code::Internal, "the supervisor sent no plan"))?;
+    if global.format == Format::Json {
+        show::json(&serde_json::json!({"version": 1, "plan": plan, "programs": programs}))?;
+        return Ok(0);
+    }
+    let mut out = format!("{plan}");
+    for change in &programs {
+        out += &format!(
+            "  {} program {}/{}: {}\n",
+            sign(&change.change),
+            change.node,
+            change.program,
+            change.reason
+        );
+    }
+    let _ = std::io::stdout().write_all(out.as_bytes());
+    Ok(0)
+}
+
+fn sign(change: &str) -> char {
+    match change {
+        "start" => '+',
+        "stop" => '-',
+        _ => '~',
+    }
+}
+
+/// `validate`.
+pub fn validate(global: &Global, which: &Which) -> anyhow::Result<u8> {
+    let text = target::lab_text(which)?;
+    if global.format == Format::Json {
+        let (ok, problems) = match topologies::lab::Lab::from_str(&text.text, &text.file) {
+            Ok((_, warnings)) => (true, serde_json::to_value(warnings)?),
+            Err(errors) => (false, serde_json::to_value(errors)?),
+        };
+        show::json(&serde_json::json!({"version": 1, "file": text.file, "ok": ok, "problems": problems}))?;
+        return Ok(if ok { 0 } else { Code::Usage.number() });
+    }
+    let lab = target::parse(&text, global.name.as_deref())?;
+    println!(
+        "{}: fine; lab {}, {} planes, {} nodes, {} links",
+        text.file,
+        lab.name,
+        lab.planes.len(),
+        lab.nodes.len(),
+        lab.links.len()
+    );
+    Ok(0)
+}
+
+/// `schema`.
+pub fn schema() -> anyhow::Result<u8> {
+    show::json(&topologies::schema())?;
+    Ok(0)
+}
+
+/// `completions`.
+pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "testbed", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(0)
+}
+
+/// `logs`: from the state folder, so also of a lab that is down.
+pub fn logs(global: &Global, args: &Logs) -> anyhow::Result<u8> {
+    let state = match &global.name {
+        Some(name) => crate::state::StateDir::of_lab(name),
+        None => Running::find(global)?.state,
+    };
+    let (node, program) = match (args.node.split_once('/'), &args.program) {
+        (Some((node, program)), None) => (node, Some(program.to_owned())),
+        (_, program) => (args.node.as_str(), program.clone()),
+    };
+    let dir = state.path().join("logs").join(node);
+    let mut files: Vec<_> = std::fs::read_dir(&dir)
+        .map_err(|_| {
+            Failure::new(
+                Code::Usage,
+                format!("no logs of `{node}` in {}", state.path().join("logs").display()),
+            )
+        })?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| program.as_ref().is_none_or(|want| p.file_stem().is_some_and(|s| s == want.as_str())))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        let program = program.unwrap_or_default();
+        return Err(Failure::new(Code::Usage, format!("{node} has no program `{program}`")).into());
+    }
+    let many = files.len() > 1;
+    let mut out = std::io::stdout().lock();
+    for file in files {
+        let text = String::from_utf8_lossy(&std::fs::read(&file)?).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        if many {
+            writeln!(out, "==> {} <==", file.file_stem().unwrap_or_default().to_string_lossy())?;
+        }
+        for line in &lines[lines.len().saturating_sub(args.lines)..] {
+            if writeln!(out, "{line}").is_err() {
+                return Ok(0);
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// `graph`.
+pub fn graph(global: &Global, args: &Graph) -> anyhow::Result<u8> {
+    let lab = target::parse(&target::lab_text(&args.which)?, global.name.as_deref())?;
+    if let Some(plane) = args.plane
+        && !lab.planes.iter().any(|p| p.id == plane)
+    {
+        return Err(Failure::new(Code::Usage, format!("lab {} has no plane {plane}", lab.name)).into());
+    }
+    let text = match args.kind {
+        GraphKind::Text => crate::graph::text(&lab, args.plane),
+        GraphKind::Dot => crate::graph::dot(&lab, args.plane),
+        GraphKind::Mermaid => crate::graph::mermaid(&lab, args.plane),
+    };
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(0)
+}

@@ -1,0 +1,158 @@
+//! `link`, `program`, `drain`, `undrain`, `cycle`: acting on a running lab.
+
+use std::io::IsTerminal as _;
+
+use topologies::lab::Lab;
+use topologies::select::Selector;
+
+use super::args::{Cycle, DrainArgs, DrainWhat, Format, Global, LinkAction, ProgramArgs, ProgramVerb};
+use super::progress::Progress;
+use super::show;
+use super::target::Running;
+use crate::api::protocol::{ProgramAction, Reply, Request, Status};
+use crate::failure::{Code, Failure};
+
+fn selector(text: &str) -> anyhow::Result<Selector> {
+    text.parse().map_err(|e: topologies::select::SelectError| Failure::new(Code::Usage, e.to_string()).into())
+}
+
+/// Node names that a selector means.
+pub fn nodes(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
+    let nodes = selector(text)?.nodes(lab).map_err(|e| Failure::new(Code::Usage, e.to_string()))?;
+    Ok(nodes.into_iter().map(|n| n.name.clone()).collect())
+}
+
+/// Link names that a selector means.
+pub fn links(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
+    let links = selector(text)?.links(lab).map_err(|e| Failure::new(Code::Usage, e.to_string()))?;
+    Ok(links.into_iter().map(|l| l.name.clone()).collect())
+}
+
+/// `link cut | restore | show`.
+pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
+    let running = Running::find(global)?;
+    let lab = running.lab().await?;
+    match action {
+        LinkAction::Show { links: selector } => {
+            let wanted = selector.map(|s| links(&lab, &s)).transpose()?;
+            let mut status = fetch_status(&running).await?;
+            if let Some(wanted) = wanted {
+                status.links.retain(|l| wanted.contains(&l.name));
+            }
+            if global.format == Format::Json {
+                show::json(&serde_json::json!({"version": 1, "lab": status.lab, "links": status.links}))?;
+            } else {
+                print!("{}", show::links(&status));
+            }
+            Ok(0)
+        }
+        LinkAction::Cut { links: selector } => change(global, &running, links(&lab, &selector)?, true).await,
+        LinkAction::Restore { links: selector } if selector == "all" => {
+            let status = fetch_status(&running).await?;
+            let cut = status.links.into_iter().filter(|l| l.state == "cut").map(|l| l.name).collect();
+            change(global, &running, cut, false).await
+        }
+        LinkAction::Restore { links: selector } => {
+            change(global, &running, links(&lab, &selector)?, false).await
+        }
+    }
+}
+
+async fn change(global: &Global, running: &Running, links: Vec<String>, cut: bool) -> anyhow::Result<u8> {
+    perform(global, running, Request::Link { links, cut }).await
+}
+
+/// Makes a call that answers with progress and notes.
+async fn perform(global: &Global, running: &Running, request: Request) -> anyhow::Result<u8> {
+    let mut progress = Progress::new(global.quiet);
+    let mut notes = Vec::new();
+    running
+        .call(request, |reply| match reply {
+            Reply::Progress(text) => progress.say(&text),
+            Reply::Note(text) => notes.push(text),
+            _ => {}
+        })
+        .await?;
+    if global.format == Format::Json {
+        show::json(&serde_json::json!({"version": 1, "lab": running.name, "done": notes}))?;
+    } else {
+        for note in notes {
+            println!("{note}");
+        }
+    }
+    Ok(0)
+}
+
+/// The lab's status.
+pub async fn fetch_status(running: &Running) -> anyhow::Result<Status> {
+    let mut status = None;
+    running
+        .call(Request::Status, |reply| {
+            if let Reply::Status(s) = reply {
+                status = Some(s);
+            }
+        })
+        .await?;
+    status.ok_or_else(|| Failure::new(Code::Internal, "the supervisor sent no status").into())
+}
+
+/// `program kill | stop | resume | restart`.
+pub async fn program(global: &Global, verb: ProgramVerb) -> anyhow::Result<u8> {
+    let (args, action) = match verb {
+        ProgramVerb::Kill(args) => (args, ProgramAction::Kill),
+        ProgramVerb::Stop(args) => (args, ProgramAction::Stop),
+        ProgramVerb::Resume(args) => (args, ProgramAction::Resume),
+        ProgramVerb::Restart(args) => (args, ProgramAction::Restart),
+    };
+    let running = Running::find(global)?;
+    let lab = running.lab().await?;
+    let status = fetch_status(&running).await?;
+    let programs = select_programs(&lab, &status, &args)?;
+    perform(global, &running, Request::Program { programs, action }).await
+}
+
+fn select_programs(lab: &Lab, status: &Status, args: &ProgramArgs) -> anyhow::Result<Vec<(String, String)>> {
+    let within = args.nodes.as_deref().map(|s| nodes(lab, s)).transpose()?;
+    let chosen: Vec<_> = status
+        .programs
+        .iter()
+        .filter(|p| p.name == args.program && within.as_ref().is_none_or(|w| w.contains(&p.node)))
+        .map(|p| (p.node.clone(), p.name.clone()))
+        .collect();
+    if chosen.is_empty() {
+        let mut names: Vec<_> = status.programs.iter().map(|p| p.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let place = args.nodes.as_deref().unwrap_or("the lab");
+        return Err(Failure::new(Code::Usage, format!("no program `{}` in {place}", args.program))
+            .hint(format!("programs of this lab: {}", names.join(", ")))
+            .into());
+    }
+    Ok(chosen)
+}
+
+/// `drain plane`, `undrain plane`.
+pub async fn drain(global: &Global, args: DrainArgs, drain: bool) -> anyhow::Result<u8> {
+    let DrainWhat::Plane { plane, force, timeout } = args.what;
+    let running = Running::find(global)?;
+    perform(global, &running, Request::Drain { plane, drain, force, timeout_s: timeout }).await
+}
+
+/// `cycle`.
+pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
+    let running = Running::find(global)?;
+    let mut document = serde_json::Value::Null;
+    running
+        .call(Request::Cycle { plane: args.plane, with_mesh: args.mesh }, |reply| {
+            if let Reply::Document(d) = reply {
+                document = d;
+            }
+        })
+        .await?;
+    if global.format == Format::Json || args.mesh || !std::io::stdout().is_terminal() {
+        show::json(&document)?;
+    } else {
+        print!("{}", show::cycle(&document));
+    }
+    Ok(0)
+}

@@ -1,0 +1,90 @@
+//! The one error type of the command line: what to say, what to do next, and which exit code.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Exit codes, fixed and documented in `docs/commands.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// A check failed or an action was refused.
+    Failed,
+    /// Bad usage, bad input, nothing matched.
+    Usage,
+    /// Passed with warnings.
+    Warnings,
+    /// The machine lacks something.
+    Lacking,
+    /// A fault of ours.
+    Internal,
+    /// A deadline passed.
+    TimedOut,
+    /// Interrupted.
+    Interrupted,
+}
+
+impl Code {
+    /// The process exit code.
+    pub fn number(self) -> u8 {
+        match self {
+            Code::Failed => 1,
+            Code::Usage => 2,
+            Code::Warnings => 3,
+            Code::Lacking => 4,
+            Code::Internal => 5,
+            Code::TimedOut => 124,
+            Code::Interrupted => 130,
+        }
+    }
+}
+
+/// An error as a person should read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Exit code class.
+    pub code: Code,
+    /// What went wrong, where and why.
+    pub message: String,
+    /// What to do next, if anything is known.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Turns any error chain into a [`Failure`]: one that is in the chain is kept, all else is internal.
+pub fn from_error(error: &anyhow::Error) -> Failure {
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.clone();
+        }
+        if let Some(lacking) = cause.downcast_ref::<crate::carrier::Lacking>() {
+            return Failure::new(Code::Lacking, lacking.what.clone()).hint(lacking.next.clone());
+        }
+    }
+    Failure::new(Code::Internal, format!("{error:#}"))
+}

@@ -1,0 +1,213 @@
+//! What programs read: configurations rendered from the lab, and the programs that the lab wants.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use router_emu::config::{CoreInterface, OpenrTimers, RouterConfig};
+use topologies::lab::{Lab, Node, ProgramKind, Role, SiteKind};
+
+use super::programs::ProgramSpec;
+use crate::api::protocol::ProgramChange;
+use crate::bird;
+use crate::state::StateDir;
+
+/// Folder of a node's sockets and configurations inside the world.
+pub fn run_dir(node: &str) -> PathBuf {
+    Path::new("/run/testbed").join(node)
+}
+
+/// The lab's hosts file: every node's name, in every node.
+pub fn hosts(lab: &Lab) -> String {
+    let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost\n");
+    for node in &lab.nodes {
+        let _ = writeln!(text, "{} {}", node.address, node.name);
+    }
+    text
+}
+
+/// Configuration of a router's agents.
+pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
+    let core = node.interfaces.iter().filter(|i| i.core).filter_map(|i| {
+        let link = lab.link(&i.link)?;
+        Some(CoreInterface {
+            name: i.name.clone(),
+            label: i.static_label?,
+            peer_link_local: i.peer_link_local,
+            capacity_bps: link.capacity.0,
+            declared_rtt_us: if lab.emulate_delay { 0 } else { link.rtt.0 },
+            srlgs: link.srlgs.clone(),
+        })
+    });
+    RouterConfig {
+        node: node.name.clone(),
+        plane: node.plane.unwrap_or(0),
+        site: node.site_id,
+        site_name: node.site.clone(),
+        is_dc: lab.sites.iter().any(|s| s.name == node.site && s.kind == SiteKind::Dc),
+        loopback: node.address,
+        run_dir: run_dir(&node.name),
+        state_dir: run_dir(&node.name).join("state"),
+        fabric_interface: node.interfaces.iter().find(|i| !i.core).map(|i| i.name.clone()),
+        interfaces: core.collect(),
+        max_labels: lab.te.max_labels,
+        openr: OpenrTimers::default(),
+    }
+}
+
+/// A program with the files that it needs, path and text.
+struct Prepared {
+    spec: ProgramSpec,
+    files: Vec<(PathBuf, String)>,
+}
+
+fn kind_name(kind: ProgramKind) -> &'static str {
+    match kind {
+        ProgramKind::Bird => "bird",
+        ProgramKind::Openr => "openr",
+        ProgramKind::FibAgent => "fib-agent",
+        ProgramKind::LspAgent => "lsp-agent",
+        ProgramKind::RouteAgent => "route-agent",
+        ProgramKind::EbbController => "ebb-controller",
+    }
+}
+
+/// Niceness: what forwards and repairs comes before what computes.
+fn niceness(kind: ProgramKind) -> i32 {
+    match kind {
+        ProgramKind::Openr | ProgramKind::LspAgent => -10,
+        ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird => -5,
+        ProgramKind::EbbController => 0,
+    }
+}
+
+fn prepare(
+    lab: &Lab,
+    node: &Node,
+    kind: ProgramKind,
+    bin: &Path,
+    state: &StateDir,
+) -> anyhow::Result<Vec<Prepared>> {
+    let name = kind_name(kind);
+    let dir = run_dir(&node.name);
+    let spec = |name: &str, argv: Vec<String>, config: &str| ProgramSpec {
+        node: node.name.clone(),
+        name: name.to_owned(),
+        argv,
+        again: None,
+        log: state.log(&node.name, name),
+        config: config.to_owned(),
+        nice: niceness(kind),
+    };
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    match kind {
+        ProgramKind::Bird => {
+            let config = bird::render(lab, node, bird::Drain::Normal)?.bird_conf;
+            let with_program = |mut argv: Vec<String>| {
+                argv.insert(0, bird_binary());
+                argv
+            };
+            let mut spec = spec(name, with_program(bird::command_line(&dir, false)), &config);
+            spec.again = Some(with_program(bird::command_line(&dir, true)));
+            Ok(vec![Prepared { spec, files: vec![(dir.join(bird::CONF_FILE), config)] }])
+        }
+        ProgramKind::EbbController => {
+            let mut prepared = Vec::new();
+            for plane in lab.planes.iter().filter(|p| p.controller_host == node.name) {
+                let name = if lab.planes.iter().filter(|p| p.controller_host == node.name).count() > 1 {
+                    format!("{name}-{}", plane.id)
+                } else {
+                    name.to_owned()
+                };
+                let config = serde_json::to_string_pretty(&super::controller::config(lab, plane.id, &dir))?;
+                let path = dir.join(format!("{name}.json"));
+                let argv = vec![text(&bin.join("ebb-controller")), "--config".into(), text(&path)];
+                prepared.push(Prepared { spec: spec(&name, argv, &config), files: vec![(path, config)] });
+            }
+            Ok(prepared)
+        }
+        ProgramKind::Openr | ProgramKind::FibAgent | ProgramKind::LspAgent | ProgramKind::RouteAgent => {
+            let config = serde_json::to_string_pretty(&router_config(lab, node))?;
+            let path = dir.join("router.json");
+            let argv = vec![text(&bin.join(name)), "--config".into(), text(&path)];
+            Ok(vec![Prepared { spec: spec(name, argv, &config), files: vec![(path, config)] }])
+        }
+    }
+}
+
+fn bird_binary() -> String {
+    for path in ["/usr/sbin/bird", "/sbin/bird", "/usr/local/sbin/bird"] {
+        if Path::new(path).exists() {
+            return path.to_owned();
+        }
+    }
+    "bird".to_owned()
+}
+
+fn prepare_all(lab: &Lab, state: &StateDir) -> anyhow::Result<Vec<Prepared>> {
+    let exe = std::env::current_exe().context("cannot find the testbed's own program file")?;
+    let bin = exe.parent().context("the testbed's program file has no folder")?;
+    let mut all = Vec::new();
+    for node in &lab.nodes {
+        for kind in &node.programs {
+            all.extend(prepare(lab, node, *kind, bin, state)?);
+        }
+    }
+    Ok(all)
+}
+
+/// The programs that the lab wants.
+pub fn programs(lab: &Lab, state: &StateDir) -> anyhow::Result<Vec<ProgramSpec>> {
+    Ok(prepare_all(lab, state)?.into_iter().map(|p| p.spec).collect())
+}
+
+/// What a first `up` of the lab would start.
+pub fn first_start(lab: &Lab) -> Vec<ProgramChange> {
+    let wanted = programs(lab, &StateDir::at("/nonexistent")).unwrap_or_default();
+    let start = |spec: ProgramSpec| ProgramChange {
+        node: spec.node,
+        program: spec.name,
+        change: "start".into(),
+        reason: "wanted by the lab".into(),
+    };
+    wanted.into_iter().map(start).collect()
+}
+
+/// Writes all configurations and the hosts file; `drained` decides BIRD's drain files.
+pub fn write(lab: &Lab, state: &StateDir, drained: &dyn Fn(u8) -> bool) -> anyhow::Result<()> {
+    for node in &lab.nodes {
+        let dir = run_dir(&node.name).join("state");
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        if node.role == Role::Router {
+            let plane = node.plane.unwrap_or(0);
+            write_drain(&node.name, drained(plane))?;
+        }
+    }
+    for prepared in prepare_all(lab, state)? {
+        for (path, text) in prepared.files {
+            replace(&path, &text)?;
+        }
+    }
+    // /etc/hosts is bound to this file: it must stay the same file
+    let hosts_path = Path::new("/run/testbed/hosts");
+    let mut file = std::fs::File::options().create(true).write(true).truncate(true).open(hosts_path)?;
+    file.write_all(hosts(lab).as_bytes())?;
+    Ok(())
+}
+
+/// Writes a router's drain file.
+pub fn write_drain(node: &str, drained: bool) -> anyhow::Result<()> {
+    let method = if drained { bird::Drain::GracefulShutdown } else { bird::Drain::Normal };
+    replace(&run_dir(node).join(bird::DRAIN_FILE), &method.conf())
+}
+
+/// Writes a file as a whole or not at all.
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    if std::fs::read_to_string(path).is_ok_and(|have| have == text) {
+        return Ok(());
+    }
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, text).with_context(|| format!("cannot write {}", temporary.display()))?;
+    std::fs::rename(&temporary, path).with_context(|| format!("cannot rename to {}", path.display()))
+}

@@ -1,0 +1,19 @@
+//! The supervisor: process 1 of a lab's world.
+//!
+//! In this room: keeping the lab as the lab file wants it, starting and watching programs, answering the API,
+//! draining planes, the state of it all. Not in this room: how the world came about (`carrier`), what the
+//! kernel must be told (`plan`, `apply`), how packets are counted (`probe`).
+
+pub mod controller;
+pub mod drain;
+pub mod events;
+pub mod exec;
+pub mod fabric;
+pub mod files;
+pub mod handle;
+pub mod main;
+pub mod programs;
+pub mod reaper;
+pub mod repairs;
+pub mod status;
+pub mod world;

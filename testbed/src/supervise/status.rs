@@ -1,0 +1,242 @@
+//! The state of the lab, asked from its agents over their unix sockets.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::join_all;
+use router_emu::proto::lsp_agent_client::LspAgentClient;
+use router_emu::proto::route_agent_client::RouteAgentClient;
+use router_emu::proto::{DumpBundlesRequest, DumpRoutesRequest, GetTrafficRequest};
+use router_emu::rpc::unix_channel;
+use topologies::lab::{Lab, LinkKind, Role, SiteKind};
+
+use super::files::run_dir;
+use crate::api::protocol::{
+    Count, Health, LinkStatus, LspCount, NodeStatus, PlaneStatus, ProgramStatus, Status, TrafficTotal,
+};
+use crate::bird;
+use crate::carrier::Carrier;
+
+/// Longest wait for one agent's answer.
+const ANSWER: Duration = Duration::from_millis(1500);
+/// Meshes: gold, silver, bronze.
+const MESHES: u32 = 3;
+
+/// What one router's agents answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct RouterView {
+    lsps: LspCount,
+    routes: u32,
+    bgp: u32,
+    traffic: TrafficTotal,
+    answered: bool,
+}
+
+async fn ask(node: &str) -> RouterView {
+    let mut view = RouterView::default();
+    let dir = run_dir(node);
+    let lsps = async {
+        let mut agent = LspAgentClient::new(unix_channel(dir.join("lsp-agent.sock")));
+        agent.dump_bundles(DumpBundlesRequest { with_paths: false }).await
+    };
+    let routes = async {
+        let mut agent = RouteAgentClient::new(unix_channel(dir.join("route-agent.sock")));
+        let routes = agent.dump_routes(DumpRoutesRequest {}).await?;
+        let traffic = agent.get_traffic(GetTrafficRequest {}).await?;
+        Ok::<_, tonic::Status>((routes, traffic))
+    };
+    let control = bird::Control::new(dir.join(bird::SOCKET_FILE), ANSWER);
+    let (lsps, routes, sessions) = tokio::join!(
+        tokio::time::timeout(ANSWER, lsps),
+        tokio::time::timeout(ANSWER, routes),
+        control.protocols()
+    );
+    if let Ok(Ok(reply)) = lsps {
+        view.answered = true;
+        for bundle in reply.into_inner().bundles.iter().filter(|b| b.is_source && b.live) {
+            view.lsps.wanted += bundle.wanted;
+            view.lsps.programmed += bundle.programmed;
+            view.lsps.on_backup += bundle.on_backup;
+        }
+    }
+    if let Ok(Ok((routes, traffic))) = routes {
+        let prefixes = routes.into_inner().prefixes;
+        view.routes = prefixes.iter().map(|p| u32::try_from(p.meshes.len()).unwrap_or(0)).sum();
+        for counter in traffic.into_inner().counters {
+            view.traffic.packets += counter.packets;
+            view.traffic.bytes += counter.bytes;
+        }
+    } else {
+        view.answered = false;
+    }
+    if let Ok(protocols) = sessions {
+        let up = protocols.iter().filter(|p| p.proto == "BGP" && p.up()).count();
+        view.bgp = u32::try_from(up).unwrap_or(u32::MAX);
+    }
+    view
+}
+
+/// Packets and bytes that have entered the plane from the fabric; `None` if a router did not answer.
+pub async fn plane_traffic(lab: &Lab, plane: u8) -> Option<TrafficTotal> {
+    let mut total = TrafficTotal::default();
+    for view in join_all(routers(lab, plane).into_iter().map(|n| ask_traffic(n.name.clone()))).await {
+        let view = view?;
+        total.packets += view.packets;
+        total.bytes += view.bytes;
+    }
+    Some(total)
+}
+
+async fn ask_traffic(node: String) -> Option<TrafficTotal> {
+    let mut agent = RouteAgentClient::new(unix_channel(run_dir(&node).join("route-agent.sock")));
+    let reply = tokio::time::timeout(ANSWER, agent.get_traffic(GetTrafficRequest {})).await.ok()?.ok()?;
+    let mut total = TrafficTotal::default();
+    for counter in reply.into_inner().counters {
+        total.packets += counter.packets;
+        total.bytes += counter.bytes;
+    }
+    Some(total)
+}
+
+fn routers(lab: &Lab, plane: u8) -> Vec<&topologies::lab::Node> {
+    lab.nodes.iter().filter(|n| n.role == Role::Router && n.plane == Some(plane)).collect()
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Number of DCs.
+fn dcs(lab: &Lab) -> u32 {
+    count(lab.sites.iter().filter(|s| s.kind == SiteKind::Dc).count())
+}
+
+/// LSPs that a plane should have.
+pub fn wanted_lsps(lab: &Lab) -> u32 {
+    let dcs = dcs(lab);
+    dcs * dcs.saturating_sub(1) * MESHES * u32::from(lab.te.lsps_per_bundle)
+}
+
+async fn plane(lab: &Lab, id: u8, drained: bool, programs: &[ProgramStatus]) -> PlaneStatus {
+    let routers = routers(lab, id);
+    let views = join_all(routers.iter().map(|r| ask(&r.name))).await;
+    let dcs = dcs(lab);
+    let mut lsps = LspCount { wanted: wanted_lsps(lab), ..LspCount::default() };
+    let mut bgp =
+        Count { wanted: count(routers.len()) * count(routers.len()).saturating_sub(1) + dcs, up: 0 };
+    let mut routes = Count { wanted: dcs * dcs.saturating_sub(1) * MESHES, up: 0 };
+    let mut traffic = TrafficTotal::default();
+    let mut silent = Vec::new();
+    for (router, view) in routers.iter().zip(&views) {
+        lsps.programmed += view.lsps.programmed;
+        lsps.on_backup += view.lsps.on_backup;
+        bgp.up += view.bgp;
+        routes.up += view.routes;
+        traffic.packets += view.traffic.packets;
+        traffic.bytes += view.traffic.bytes;
+        if !view.answered {
+            silent.push(router.name.as_str());
+        }
+    }
+    let down: Vec<String> = programs
+        .iter()
+        .filter(|p| p.state != "running" && routers.iter().any(|r| r.name == p.node))
+        .map(|p| format!("{}/{}", p.node, p.name))
+        .collect();
+    let reason = if !down.is_empty() {
+        format!("not running: {}", few(&down))
+    } else if !silent.is_empty() {
+        format!("no answer from {}", few(&silent))
+    } else if bgp.up < bgp.wanted {
+        format!("{} of {} BGP sessions", bgp.up, bgp.wanted)
+    } else if lsps.programmed < lsps.wanted {
+        format!("{} LSPs missing", lsps.wanted - lsps.programmed)
+    } else if routes.up < routes.wanted {
+        format!("{} of {} prefix routes", routes.up, routes.wanted)
+    } else if lsps.on_backup > 0 {
+        format!("{} LSPs on their backup path", lsps.on_backup)
+    } else {
+        String::new()
+    };
+    let state = match (drained, reason.is_empty()) {
+        (true, _) => Health::Drained,
+        (false, true) => Health::Ready,
+        (false, false) => Health::Degraded,
+    };
+    PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, reason }
+}
+
+/// At most three names.
+fn few<T: AsRef<str>>(names: &[T]) -> String {
+    let shown: Vec<&str> = names.iter().take(3).map(AsRef::as_ref).collect();
+    let more = names.len().saturating_sub(3);
+    if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
+}
+
+/// What the supervisor knows without asking.
+pub struct Known<'a> {
+    /// What the world is.
+    pub carrier: Carrier,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Links that were cut on purpose.
+    pub cut: &'a BTreeSet<String>,
+    /// Planes drained on purpose.
+    pub drained: &'a BTreeSet<u8>,
+    /// Whether `up` is still under way.
+    pub converging: bool,
+    /// Programs.
+    pub programs: Vec<ProgramStatus>,
+}
+
+/// The whole status.
+pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
+    let planes =
+        join_all(lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known.programs)))
+            .await;
+    let fine = planes.iter().all(|p| matches!(p.state, Health::Ready | Health::Drained));
+    let state = match (fine, known.converging) {
+        (true, false) => Health::Ready,
+        (_, true) => Health::Converging,
+        (false, false) => Health::Degraded,
+    };
+    Status {
+        version: 1,
+        lab: lab.name.clone(),
+        carrier: known.carrier.to_string(),
+        state,
+        bandwidth_divisor: lab.bandwidth_divisor,
+        uptime_s: known.uptime_s,
+        planes,
+        nodes: lab.nodes.iter().map(node_status).collect(),
+        links: lab.links.iter().map(|l| link_status(lab, l, known.cut)).collect(),
+        programs: known.programs,
+    }
+}
+
+fn node_status(node: &topologies::lab::Node) -> NodeStatus {
+    NodeStatus {
+        name: node.name.clone(),
+        role: node.role,
+        site: node.site.clone(),
+        plane: node.plane,
+        address: node.address.to_string(),
+    }
+}
+
+fn link_status(lab: &Lab, link: &topologies::lab::Link, cut: &BTreeSet<String>) -> LinkStatus {
+    LinkStatus {
+        name: link.name.clone(),
+        kind: link.kind,
+        plane: link.plane,
+        state: if cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
+        capacity: link.capacity.to_string(),
+        rate_bps: if link.kind == LinkKind::Core {
+            link.capacity.0 / lab.bandwidth_divisor.max(1)
+        } else {
+            0
+        },
+        rtt: link.rtt.to_string(),
+        srlgs: link.srlgs.clone(),
+    }
+}
