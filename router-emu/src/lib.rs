@@ -6,7 +6,9 @@
 
 pub mod agent;
 pub mod config;
+pub mod fib;
 pub mod label;
+pub mod openr;
 pub mod rpc;
 
 /// The RPC messages and services, generated from `proto/ebb.proto`.

@@ -1,0 +1,135 @@
+//! What this router announces of itself: its links that count, with their attributes and drains.
+//!
+//! A lost link is announced at once. New links and round-trip times are collected for a moment, because
+//! they come in groups and nobody is hurt by their delay.
+
+use std::collections::BTreeMap;
+
+use super::drain::Drains;
+use super::rtt;
+use super::spark::{MS, Nanos, Peer};
+use crate::config::RouterConfig;
+use crate::proto::{Adjacency, AdjacencyDatabase};
+
+/// How long good news is collected.
+pub const UP_THROTTLE: Nanos = 100 * MS;
+
+#[derive(Debug)]
+struct Link {
+    peer: Peer,
+    announced: bool,
+}
+
+/// The router's own adjacencies.
+#[derive(Debug)]
+pub struct Adjacencies {
+    config: RouterConfig,
+    links: BTreeMap<String, Link>,
+    /// Drains in force.
+    pub drains: Drains,
+    announce_at: Option<Nanos>,
+}
+
+impl Adjacencies {
+    /// No links yet.
+    pub fn new(config: RouterConfig, drains: Drains) -> Self {
+        Self { config, links: BTreeMap::new(), drains, announce_at: None }
+    }
+
+    /// A link counts; it is announced with the next round of good news.
+    pub fn up(&mut self, now: Nanos, interface: &str, peer: Peer) {
+        self.links.insert(interface.to_owned(), Link { peer, announced: false });
+        self.later(now);
+    }
+
+    /// A neighbour has restarted: the link stays announced.
+    pub fn restarted(&mut self, now: Nanos, interface: &str, peer: Peer) {
+        match self.links.get_mut(interface) {
+            Some(link) => link.peer = Peer { rtt_us: link.peer.rtt_us, ..peer },
+            None => self.up(now, interface, peer),
+        }
+    }
+
+    /// A round-trip time changed.
+    pub fn rtt(&mut self, now: Nanos, interface: &str, rtt_us: u64) {
+        if let Some(link) = self.links.get_mut(interface) {
+            link.peer.rtt_us = rtt_us;
+            self.later(now);
+        }
+    }
+
+    /// A link counts no more; whether it was announced, so that it must be withdrawn now.
+    pub fn down(&mut self, interface: &str) -> bool {
+        self.links.remove(interface).is_some_and(|link| link.announced)
+    }
+
+    /// When good news is due.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.announce_at
+    }
+
+    /// Whether good news is due; the database holds it from now on.
+    pub fn tick(&mut self, now: Nanos) -> bool {
+        if self.announce_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.announce_all();
+        true
+    }
+
+    /// Announces everything with the next database, without waiting.
+    pub fn announce_all(&mut self) {
+        self.announce_at = None;
+        for link in self.links.values_mut() {
+            link.announced = true;
+        }
+    }
+
+    /// The database to announce. An adjacency that `before` had in the same form keeps its time of change.
+    pub fn database(&self, now: Nanos, before: Option<&AdjacencyDatabase>) -> AdjacencyDatabase {
+        let adjacencies = self
+            .config
+            .interfaces
+            .iter()
+            .filter_map(|core| {
+                let link = self.links.get(&core.name).filter(|link| link.announced)?;
+                let drain = self.drains.link(&core.name);
+                let mut adjacency = Adjacency {
+                    neighbor: link.peer.node.clone(),
+                    interface: core.name.clone(),
+                    remote_interface: link.peer.interface.clone(),
+                    next_hop: link.peer.address.to_string(),
+                    rtt_us: link.peer.rtt_us,
+                    metric: rtt::metric(link.peer.rtt_us),
+                    capacity_bps: core.capacity_bps,
+                    srlgs: core.srlgs.clone(),
+                    static_label: core.label,
+                    overloaded: drain.overloaded,
+                    metric_increment: drain.metric_increment,
+                    changed_ns: 0,
+                };
+                let old = before.and_then(|b| b.adjacencies.iter().find(|a| a.interface == core.name));
+                adjacency.changed_ns = old.map_or(now, |old| old.changed_ns);
+                if old.is_some_and(|old| *old != adjacency) {
+                    adjacency.changed_ns = now;
+                }
+                Some(adjacency)
+            })
+            .collect();
+        AdjacencyDatabase {
+            node: self.config.node.clone(),
+            plane: u32::from(self.config.plane),
+            site: u32::from(self.config.site),
+            site_name: self.config.site_name.clone(),
+            is_dc: self.config.is_dc,
+            loopback: self.config.loopback.to_string(),
+            overloaded: self.drains.node.overloaded,
+            metric_increment: self.drains.node.metric_increment,
+            adjacencies,
+        }
+    }
+
+    fn later(&mut self, now: Nanos) {
+        self.announce_at.get_or_insert(now + UP_THROTTLE);
+    }
+}

@@ -1,0 +1,34 @@
+//! The link-state agent: who is next to us, what everybody says of himself, and the shortest ways.
+//!
+//! In this room: neighbour discovery ([`spark`], [`packet`], [`rtt`]), the flooded store ([`store`], [`sync`],
+//! [`flood`]), what we announce ([`adjacency`], [`drain`]), shortest paths ([`spf`], [`decision`]), all tied
+//! together in [`node`] as a value that takes events and gives actions; and the program around it ([`program`]
+//! and what it uses), which alone touches sockets, netlink and clocks. Not in this room: routes in the kernel
+//! (the fib-agent's), labels, traffic engineering.
+
+pub mod action;
+pub mod adjacency;
+mod ctrl;
+pub mod decision;
+pub mod drain;
+mod fib_client;
+pub mod flood;
+mod hub;
+mod neighbor;
+pub mod node;
+pub mod packet;
+mod port;
+pub mod program;
+pub mod rtt;
+mod session;
+pub mod spark;
+pub mod spf;
+pub mod store;
+pub mod sync;
+
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod sim_tests;
+#[cfg(test)]
+mod spark_tests;
