@@ -1,0 +1,100 @@
+//! Edits of the lab file: a second `up` does what the edit needs, and nothing else.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use router_emu::label::Mesh;
+use tests::documents::Up;
+use tests::model::Model;
+use tests::traffic::{Load, Traffic};
+use tests::{Lab, mesh, note};
+
+use crate::engineering::within_shares;
+
+/// The default lab's file with one text exchanged, written beside the lab's state.
+fn edited(lab: &Lab, from: &str, to: &str) -> anyhow::Result<PathBuf> {
+    let text = std::fs::read_to_string(lab.cli.lab_state().join("lab.yaml")).context("lab.yaml")?;
+    ensure!(text.matches(from).count() == 1, "{from:?} does not stand in the lab file once");
+    let file = lab.cli.state().join("edited.yaml");
+    std::fs::write(&file, text.replace(from, to))?;
+    Ok(file)
+}
+
+fn up(lab: &Lab, file: &str) -> anyhow::Result<Up> {
+    let output = lab.cli.run(&["--format", "json", "up", file, "--timeout", "180"])?.expect(0)?;
+    Ok(serde_json::from_str(&output)?)
+}
+
+/// Input: the gold demand of every pair raised in the file until gold's half of the chain's capacity is scarce; `up`; the
+/// same undone; `up`.
+/// Output: only the controllers are restarted, nothing in the kernel is touched by `up`, no packet is lost; pairs of equal
+/// demand that compete for the short path differ by at most one LSP on it; no link is over gold's share.
+pub fn e3_edit_demands(lab: &Lab) -> anyhow::Result<()> {
+    let file = edited(lab, "every_pair: {gold: 10G,", "every_pair: {gold: 120G,")?;
+    let traffic = Traffic::start(lab, &Load::ALL)?;
+    let done = up(lab, &file.to_string_lossy())?;
+    ensure!(done.kernel_actions == 0, "an edit of demands led to {} kernel actions", done.kernel_actions);
+    let restarted: Vec<_> =
+        done.program_changes.iter().map(|c| (c.program.as_str(), c.change.as_str())).collect();
+    ensure!(
+        restarted.len() == 2
+            && restarted.iter().all(|(p, c)| p.starts_with("ebb-controller") && *c == "restart"),
+        "an edit of demands led to {:?}",
+        done.program_changes
+    );
+    let model = Model::new(&lab.status()?, 1)?;
+    let placed = mesh::cycle(&lab.cli, 1)?;
+    // four pairs need the link from chi to frc: 60G each in this plane, 200G for gold
+    let mut on_short: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for (src, dst) in [("prn", "frc"), ("prn", "lla"), ("atn", "frc"), ("atn", "lla")] {
+        let bundle = placed.bundle(model.id(src)?, model.id(dst)?, Mesh::Gold)?;
+        let through = bundle.lsps.iter().filter(|l| l.primary.links().contains("eb01.chi--eb01.frc")).count();
+        on_short.insert((src.to_owned(), dst.to_owned()), through);
+    }
+    let shares = within_shares(&placed, &model)?;
+    note(format!("gold LSPs through chi-frc: {on_short:?}; highest use of a share in per mille: {shares:?}"));
+    let (least, most) =
+        (on_short.values().min().copied().unwrap_or(0), on_short.values().max().copied().unwrap_or(0));
+    ensure!(most < 16, "capacity was not scarce: all 16 LSPs of a pair are on the short path");
+    ensure!(most - least <= 1, "unfair: {on_short:?}");
+    let undone = up(lab, "ebb-small")?;
+    ensure!(undone.kernel_actions == 0 && undone.program_changes.len() == 2, "{:?}", undone.program_changes);
+    mesh::cycle(&lab.cli, 1)?;
+    mesh::cycle(&lab.cli, 2)?;
+    traffic.stop_lossless("two edits of demands")?;
+    Ok(())
+}
+
+/// Input: the capacity of one link halved in the file; `plan`; `up`; the same undone.
+/// Output: `plan` names that link and no other; `up` changes its queues and restarts what has to know; the rest keeps its
+/// process ids.
+pub fn edit_capacity(lab: &Lab) -> anyhow::Result<()> {
+    let before = lab.status()?;
+    let file = edited(lab, "{between: [prn, lla], capacity: 400G", "{between: [prn, lla], capacity: 200G")?;
+    let file = file.to_string_lossy().into_owned();
+    let plan = lab.cli.ok(&["plan", &file])?;
+    note(plan.trim_end());
+    ensure!(plan.contains("to-lla") && plan.contains("to-prn"), "the plan does not name the link:\n{plan}");
+    for other in ["to-chi", "to-frc", "to-lon", "to-atn"] {
+        ensure!(!plan.contains(other), "the plan names {other}, which was not edited:\n{plan}");
+    }
+    let done = up(lab, &file)?;
+    ensure!(done.kernel_actions > 0 && done.kernel_actions <= 16, "{} kernel actions", done.kernel_actions);
+    let restarted: Vec<String> =
+        done.program_changes.iter().map(|c| format!("{}/{}", c.node, c.program)).collect();
+    let touched = |node: &str| ["eb01.prn", "eb01.lla", "eb02.prn", "eb02.lla"].contains(&node);
+    let odd =
+        done.program_changes.iter().find(|c| !touched(&c.node) && !c.program.starts_with("ebb-controller"));
+    ensure!(odd.is_none(), "{odd:?} has nothing to do with the edit");
+    for old in &before.programs {
+        let new = done.status.program(&old.node, &old.name)?;
+        let kept = new.pid == old.pid;
+        let name = format!("{}/{}", old.node, old.name);
+        ensure!(kept || restarted.contains(&name), "{name} was restarted, which `up` did not say");
+    }
+    let link = done.status.links.iter().find(|l| l.name == "eb01.lla--eb01.prn").context("the link")?;
+    ensure!(link.capacity == "200G", "status says {}", link.capacity);
+    up(lab, "ebb-small")?;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The end-to-end suite: one lab, brought up once in the carrier of `TESTBED_E2E_CARRIER` (default `auto`), and tests in
+//! order on it, each of which finds it ready and leaves it so. A name or a part of one as argument runs only those tests.
+//! `TESTBED_E2E_FULL=1` runs the long forms, `TESTBED_E2E_CUTS=N` sets how many links the local-repair test cuts.
+//!
+//! Names begin with the number of what they show (F1, P1, ...), as the papers' check list has it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tests::lab::{self, Guard, Lab};
+use tests::{cli, evidence};
+
+mod basics;
+mod edits;
+mod engineering;
+mod failures;
+mod forwarding;
+mod isolation;
+mod kills;
+mod operations;
+mod programming;
+
+/// A test on the shared lab.
+type OnLab = fn(&Lab) -> anyhow::Result<()>;
+/// A test that makes its own labs.
+type Alone = fn() -> anyhow::Result<()>;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // one lab: one test at a time, in order
+    arguments.test_threads = Some(1);
+    if arguments.list {
+        return libtest_mimic::run(&arguments, trials()).exit_code();
+    }
+    let guard = match cli::program().and_then(|program| Guard::start(&program)) {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("the suite cannot start: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let conclusion = libtest_mimic::run(&arguments, trials());
+    drop(guard);
+    conclusion.exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    let on_lab: [(&str, OnLab); 29] = [
+        ("up_ready", basics::up_ready),
+        ("up_again", basics::up_again),
+        ("ping_all_pairs", basics::ping_all_pairs),
+        ("names_and_exit_codes", basics::names_and_exit_codes),
+        ("status_shape", basics::status_shape),
+        ("probe_shape", basics::probe_shape),
+        ("f1_labels_on_the_wire", forwarding::f1_labels_on_the_wire),
+        ("f2_static_labels", forwarding::f2_static_labels),
+        ("f3_label_depth", forwarding::f3_label_depth),
+        ("f4_groups_of_a_long_path", forwarding::f4_groups_of_a_long_path),
+        ("f5_spread", forwarding::f5_spread),
+        ("f6_class_to_mesh", forwarding::f6_class_to_mesh),
+        ("e1_e2_headroom", engineering::e1_e2_headroom),
+        ("e6_disjoint_backups", engineering::e6_disjoint_backups),
+        ("p1_reprogram_every_cycle", programming::p1_reprogram_every_cycle),
+        ("p4_empty_controller", programming::p4_empty_controller),
+        ("r1_local_repair", failures::r1_local_repair),
+        ("r4_fallback_and_back", failures::r4_fallback_and_back),
+        ("r5_without_controllers", failures::r5_without_controllers),
+        ("link_cut_in_status", failures::link_cut_in_status),
+        ("o1_plane_drain", operations::o1_plane_drain),
+        ("o5_last_plane", operations::o5_last_plane),
+        ("kill_lsp_agent", kills::lsp_agent),
+        ("kill_route_agent", kills::route_agent),
+        ("kill_openr", kills::openr),
+        ("kill_fib_agent", kills::fib_agent),
+        ("kill_bird", kills::bird),
+        ("e3_edit_demands", edits::e3_edit_demands),
+        ("edit_capacity", edits::edit_capacity),
+    ];
+    let mut trials: Vec<Trial> =
+        on_lab.into_iter().map(|(name, test)| Trial::test(name, move || on_shared_lab(name, test))).collect();
+    trials.push(Trial::test("two_labs", || on_shared_lab("two_labs", isolation::two_labs)));
+    trials.push(Trial::test("down_twice", || on_shared_lab_last("down_twice", isolation::down_twice)));
+    let alone: [(&str, Alone); 2] =
+        [("interrupted_up", isolation::interrupted_up), ("killed_up", isolation::killed_up)];
+    trials.extend(alone.into_iter().map(|(name, test)| {
+        Trial::test(name, move || caught(name, test).map_err(|message| Failed::from(beside(name, &message))))
+    }));
+    trials
+}
+
+/// Runs a test; a panic is a failure with its message.
+fn caught(name: &str, test: impl FnOnce() -> anyhow::Result<()>) -> Result<(), String> {
+    println!();
+    match catch_unwind(AssertUnwindSafe(test)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of no text");
+            Err(format!("{name} panicked: {text}"))
+        }
+    }
+}
+
+/// Keeps the message of a test that has no shared lab.
+fn beside(name: &str, message: &str) -> String {
+    let dir = evidence::folder().join(name);
+    let _ = std::fs::create_dir_all(&dir);
+    let _ = std::fs::write(dir.join("failure.txt"), message);
+    evidence::copy_tree(&lab::second_state_folder(), &dir.join("state"));
+    format!("{message}\nevidence: {}", dir.display())
+}
+
+fn on_shared_lab(name: &str, test: OnLab) -> Result<(), Failed> {
+    let lab = lab::shared().map_err(|e| Failed::from(format!("{e:#}")))?;
+    let result = caught(name, || {
+        lab.settle()?;
+        test(lab)
+    });
+    let result = result.map_err(|message| {
+        let dir = evidence::save(lab, name, &message);
+        Failed::from(format!("{message}\nevidence: {}", dir.display()))
+    });
+    // the next test waits for readiness itself; here the way is only cleared
+    let _ = lab.put_back();
+    result
+}
+
+/// For the test that takes the lab down: nothing is put back.
+fn on_shared_lab_last(name: &str, test: OnLab) -> Result<(), Failed> {
+    let lab = lab::shared().map_err(|e| Failed::from(format!("{e:#}")))?;
+    caught(name, || test(lab)).map_err(Failed::from)
+}

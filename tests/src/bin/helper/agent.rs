@@ -1,0 +1,77 @@
+//! A client of the lsp-agent, over its unix socket.
+
+use std::future::Future;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use router_emu::proto::lsp_agent_client::LspAgentClient;
+use router_emu::proto::{
+    Bundle, DumpBundlesReply, DumpBundlesRequest, GetCountersRequest, Phase, ProgramBundleRequest,
+};
+use router_emu::rpc::unix_channel;
+use serde_json::json;
+
+fn wait<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+async fn dump(socket: &str) -> anyhow::Result<DumpBundlesReply> {
+    let mut agent = LspAgentClient::new(unix_channel(Path::new(socket)));
+    let reply = agent.dump_bundles(DumpBundlesRequest { with_paths: false }).await;
+    Ok(reply.with_context(|| format!("DumpBundles of {socket}"))?.into_inner())
+}
+
+/// Prints `{"epoch":…,"bundles":[{"sid":…,"source":…,"transit":…,"live":…,"wanted":…,"programmed":…,"on_backup":…}]}`.
+pub fn bundles(socket: &str) -> anyhow::Result<()> {
+    let reply = wait(dump(socket))?;
+    let bundles: Vec<_> = reply
+        .bundles
+        .iter()
+        .map(|b| {
+            json!({
+                "sid": b.bundle.as_ref().map_or(0, |b| b.sid), "source": b.is_source, "transit": b.is_transit,
+                "live": b.live, "wanted": b.wanted, "programmed": b.programmed, "on_backup": b.on_backup,
+            })
+        })
+        .collect();
+    println!("{}", json!({"epoch": reply.epoch, "bundles": bundles}));
+    Ok(())
+}
+
+/// Prints `[{"sid":…,"slot":…,"backup":…,"packets":…}]`.
+pub fn counters(socket: &str) -> anyhow::Result<()> {
+    let reply = wait(async {
+        let mut agent = LspAgentClient::new(unix_channel(Path::new(socket)));
+        Ok(agent.get_counters(GetCountersRequest {}).await?.into_inner())
+    })?;
+    let counters: Vec<_> = reply
+        .counters
+        .iter()
+        .map(|c| json!({"sid": c.sid, "slot": c.slot, "backup": c.backup, "packets": c.packets}))
+        .collect();
+    println!("{}", json!(counters));
+    Ok(())
+}
+
+/// Deletes bundles, with the agent's own epoch.
+pub fn delete(socket: &str, sids: &[&str]) -> anyhow::Result<()> {
+    let sids: Vec<u32> =
+        sids.iter().map(|s| s.parse()).collect::<Result<_, _>>().context("a SID is a number")?;
+    let reply = wait(async {
+        let epoch = dump(socket).await?.epoch;
+        let mut agent = LspAgentClient::new(unix_channel(Path::new(socket)));
+        let request = ProgramBundleRequest {
+            epoch,
+            writer: "e2e".into(),
+            phase: Phase::Delete.into(),
+            bundles: sids.iter().map(|sid| Bundle { sid: *sid, lsps: Vec::new() }).collect(),
+        };
+        Ok(agent.program_bundle(request).await?.into_inner())
+    })?;
+    for result in &reply.results {
+        if !result.ok {
+            bail!("bundle {} was not deleted: {}", result.sid, result.error);
+        }
+    }
+    Ok(())
+}

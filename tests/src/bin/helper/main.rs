@@ -1,0 +1,28 @@
+//! Runs inside nodes for the end-to-end suite: `sniff` sums up what arrives, `bundles` and `counters` show what an
+//! lsp-agent holds, `delete` takes bundles away from it as a controller could.
+
+use std::process::ExitCode;
+
+mod agent;
+mod sniff;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["sniff"] => sniff::run(),
+        ["bundles", socket] => agent::bundles(socket),
+        ["counters", socket] => agent::counters(socket),
+        ["delete", socket, sids @ ..] => agent::delete(socket, sids),
+        _ => Err(anyhow::anyhow!(
+            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | delete SOCKET SID..."
+        )),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("e2e-helper: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

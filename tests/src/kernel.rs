@@ -1,0 +1,114 @@
+//! What the kernel of a router holds, as `ip` prints it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+
+use crate::Cli;
+
+/// A nexthop object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nexthop {
+    /// Members of a group with their weights.
+    pub group: Vec<(u32, u32)>,
+    /// Labels that it pushes.
+    pub labels: Vec<u32>,
+    /// Outgoing interface.
+    pub device: Option<String>,
+}
+
+/// `word` after `key` in a list of words.
+fn after<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
+    words.iter().position(|w| *w == key).and_then(|at| words.get(at + 1)).copied()
+}
+
+fn labels(text: &str) -> anyhow::Result<Vec<u32>> {
+    text.split('/').map(|l| l.parse().with_context(|| format!("label {l:?}"))).collect()
+}
+
+/// Reads `ip nexthop show`.
+pub fn parse_nexthops(text: &str) -> anyhow::Result<BTreeMap<u32, Nexthop>> {
+    let mut found = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("id ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let id = after(&words, "id").context("no id")?.parse().with_context(|| format!("id in {line:?}"))?;
+        let mut nexthop = Nexthop { device: after(&words, "dev").map(str::to_owned), ..Nexthop::default() };
+        if let Some(group) = after(&words, "group") {
+            for member in group.split('/') {
+                let (id, weight) = member.split_once(',').unwrap_or((member, "1"));
+                nexthop.group.push((id.parse()?, weight.parse()?));
+            }
+        }
+        if let Some(stack) = after(&words, "mpls") {
+            nexthop.labels = labels(stack).with_context(|| format!("labels in {line:?}"))?;
+        }
+        found.insert(id, nexthop);
+    }
+    Ok(found)
+}
+
+/// An MPLS route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelRoute {
+    /// Stacks pushed instead, with the outgoing interface, one per next hop.
+    pub hops: Vec<(Vec<u32>, String)>,
+}
+
+/// Reads `ip -f mpls route show`.
+pub fn parse_label_routes(text: &str) -> anyhow::Result<BTreeMap<u32, LabelRoute>> {
+    let mut found: BTreeMap<u32, LabelRoute> = BTreeMap::new();
+    let mut last = 0;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if !line.starts_with([' ', '\t']) {
+            last = words[0].parse().with_context(|| format!("label in {line:?}"))?;
+            found.entry(last).or_default();
+        }
+        if let Some(device) = after(&words, "dev") {
+            let stack = match after(&words, "to") {
+                // `as to 1005/1003`: swapped for a stack
+                Some(stack) if words.contains(&"as") => labels(stack)?,
+                _ => Vec::new(),
+            };
+            found.entry(last).or_default().hops.push((stack, device.to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+/// Nexthop objects of a node.
+pub fn nexthops(cli: &Cli, node: &str) -> anyhow::Result<BTreeMap<u32, Nexthop>> {
+    let found = parse_nexthops(&cli.exec(node, &["ip", "nexthop", "show"])?)?;
+    ensure!(!found.is_empty(), "{node} has no nexthop objects");
+    Ok(found)
+}
+
+/// Label routes of a node.
+pub fn label_routes(cli: &Cli, node: &str) -> anyhow::Result<BTreeMap<u32, LabelRoute>> {
+    parse_label_routes(&cli.exec(node, &["ip", "-f", "mpls", "route", "show"])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Input: lines as iproute2 prints them. Output: groups, stacks, interfaces.
+    #[test]
+    fn reads_what_ip_prints() {
+        let text = "id 268439808 group 268439809/268439810,3 proto 201\n\
+                    id 268439809  encap mpls  1005/1003/526372 via inet6 fe80::eb dev to-atn scope link proto 201\n\
+                    id 268439810 via inet6 fe80::ec dev to-lla scope link proto 201\n";
+        let n = parse_nexthops(text).unwrap();
+        assert_eq!(n[&268_439_808].group, [(268_439_809, 1), (268_439_810, 3)]);
+        assert_eq!(n[&268_439_809].labels, [1005, 1003, 526_372]);
+        assert_eq!(n[&268_439_810].device.as_deref(), Some("to-lla"));
+        let text = "1005 via inet6 fe80::1 dev to-chi proto 4 \n\
+                    526372 proto 201 \n\tnexthop as to 1004 via inet6 fe80::2 dev to-lon \n\tnexthop as to 1004/7 via inet6 fe80::3 dev to-lla\n";
+        let r = parse_label_routes(text).unwrap();
+        assert_eq!(r[&1005].hops, [(vec![], "to-chi".to_owned())]);
+        assert_eq!(
+            r[&526_372].hops,
+            [(vec![1004], "to-lon".to_owned()), (vec![1004, 7], "to-lla".to_owned())]
+        );
+    }
+}
