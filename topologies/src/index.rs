@@ -19,7 +19,8 @@ pub(crate) fn assign(ends: &BTreeSet<End>) -> BTreeMap<End, u32> {
     let mut used = BTreeSet::new();
     let mut indexes = BTreeMap::new();
     for end in ends {
-        let index = (0_u64..).map(|attempt| candidate(end, attempt)).find(|index| used.insert(*index));
+        let index =
+            (0..u64::from(u32::MAX)).map(|attempt| candidate(end, attempt)).find(|index| used.insert(*index));
         indexes.insert(end.clone(), index.unwrap_or(LAST));
     }
     indexes
@@ -51,9 +52,9 @@ pub(crate) fn mac(ifindex: u32) -> [u8; 6] {
 
 /// Link-local address of a hardware address (RFC 4291, appendix A: `ff:fe` in the middle, universal bit inverted).
 pub(crate) fn link_local(mac: [u8; 6]) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
     let pair = |high, low| u16::from_be_bytes([high, low]);
-    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 0x02, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
+    let [first, second] = [pair(mac[0] ^ 0x02, mac[1]), pair(mac[2], 0xff)];
+    Ipv6Addr::new(0xfe80, 0, 0, 0, first, second, pair(0xfe, mac[3]), pair(mac[4], mac[5]))
 }
 
 /// Serde of a hardware address as `02:eb:00:00:03:e9`; for `#[serde(with)]`.
@@ -61,9 +62,10 @@ pub(crate) mod mac_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
+    // Serde fixes the signature.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
     pub fn serialize<S: Serializer>(mac: &[u8; 6], serializer: S) -> Result<S::Ok, S::Error> {
-        let [a, b, c, d, e, f] = mac;
-        serializer.collect_str(&format_args!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"))
+        serializer.serialize_str(&mac.map(|byte| format!("{byte:02x}")).join(":"))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 6], D::Error> {

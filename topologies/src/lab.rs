@@ -145,7 +145,7 @@ pub struct Interface {
     pub peer_link_local: Ipv6Addr,
     /// Whether this is a backbone link: MPLS input on, queues, Open/R.
     pub core: bool,
-    /// Static interface label (core interfaces): `1000 * (k + 1) + far site id` for the k-th parallel link.
+    /// Static interface label (core interfaces): `1000 * k + far site id` for the k-th parallel link, from 1.
     pub static_label: Option<u32>,
     /// Shaped rate in bit/s of the emulation (core interfaces).
     pub rate_bps: Option<u64>,

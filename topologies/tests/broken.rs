@@ -1,6 +1,8 @@
 //! Every file of `tests/broken` is refused with exactly the message beside it (`UPDATE_GOLDEN=1` writes them anew),
 //! every error points into its file, and nothing that anybody could write makes the reader panic.
 
+#![allow(clippy::unwrap_used, clippy::format_push_string)] // tests, and their helpers
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -97,6 +99,16 @@ fn alias_bombs_end_quickly() {
         text.push_str(&format!("a{level}: &a{level} [{inner}]\n"));
     }
     assert!(Lab::from_str(&text, "x.yaml").is_err());
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    for opening in ["[", "{a: ", "- ", "? ", "a:\n "] {
+        let text = opening.repeat(50_000);
+        for prefix in ["", "name: ", "links: ", "unknown: "] {
+            assert!(Lab::from_str(&format!("{prefix}{text}"), "x.yaml").is_err());
+        }
+    }
 }
 
 /// A piece of a file that a tired author could put anywhere.

@@ -157,7 +157,7 @@ fn te(report: &mut Report<'_>, entry: Option<&TeEntry>) -> TeSettings {
     if let Some(period) = report.read_given(&entry.cycle, "cycle") {
         cycle = period.into();
         if let Some(text) = &entry.cycle.0
-            && !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&cycle)
+            && !(Duration::from_millis(100)..=Duration::from_hours(1)).contains(&cycle)
         {
             report.error(text.place, format!("cycle {} is out of range", text.raw), "from 100ms to 3600s");
         }
