@@ -48,7 +48,11 @@ pub trait Agents {
     /// openr: the whole key-value store under `adj:`.
     fn store(&self, router: &str) -> impl Future<Output = Answer<Vec<proto::KeyValue>>> + Send;
     /// lsp-agent: all bundles.
-    fn bundles(&self, router: &str, paths: bool) -> impl Future<Output = Answer<proto::DumpBundlesReply>> + Send;
+    fn bundles(
+        &self,
+        router: &str,
+        paths: bool,
+    ) -> impl Future<Output = Answer<proto::DumpBundlesReply>> + Send;
     /// lsp-agent: one phase for a batch of bundles.
     fn program(
         &self,

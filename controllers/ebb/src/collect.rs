@@ -40,8 +40,7 @@ pub async fn collect<A: Agents>(agents: &A, config: &ControllerConfig, last_good
     let bundles = join_all(config.routers.iter().map(|r| agents.bundles(&r.name, r.is_dc)));
     let maps = join_all(config.dcs().map(|r| agents.map(&r.name)));
     let traffic = join_all(config.dcs().map(|r| agents.traffic(&r.name)));
-    let (stores, bundles, maps, traffic) =
-        futures::join!(stores(agents, &order), bundles, maps, traffic);
+    let (stores, bundles, maps, traffic) = futures::join!(stores(agents, &order), bundles, maps, traffic);
 
     let mut collected = Collected::default();
     let (stores, mut errors) = stores;
@@ -85,7 +84,10 @@ async fn stores<A: Agents>(agents: &A, order: &[&str]) -> (Vec<(String, Vec<KeyV
 }
 
 /// Keeps the answers, notes the rest.
-fn keep<K: Ord, T>(answers: impl Iterator<Item = (K, Answer<T>)>, errors: &mut Vec<String>) -> BTreeMap<K, T> {
+fn keep<K: Ord, T>(
+    answers: impl Iterator<Item = (K, Answer<T>)>,
+    errors: &mut Vec<String>,
+) -> BTreeMap<K, T> {
     let mut kept = BTreeMap::new();
     for (key, answer) in answers {
         match answer {

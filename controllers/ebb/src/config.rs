@@ -103,8 +103,9 @@ fn one() -> u64 {
 impl ControllerConfig {
     /// Reads and checks a configuration file; the error names the file and the place in it.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| anyhow::anyhow!("cannot read the controller configuration {}: {e}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            anyhow::anyhow!("cannot read the controller configuration {}: {e}", path.display())
+        })?;
         let config: Self = serde_json::from_str(&text)
             .map_err(|e| anyhow::anyhow!("{}:{}:{}: {e}", path.display(), e.line(), e.column()))?;
         config.check().map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
@@ -216,11 +217,11 @@ mod tests {
             let c: ControllerConfig = serde_json::from_str(&TEXT.replace(from, to)).unwrap();
             c.check().unwrap_err()
         };
+        assert_eq!(wrong("eb02.lla", "eb02.prn"), "routers lists \"eb02.prn\" twice; names must be unique");
         assert_eq!(
-            wrong("eb02.lla", "eb02.prn"),
-            "routers lists \"eb02.prn\" twice; names must be unique"
+            wrong("\"site\": 9", "\"site\": 2"),
+            "two routers have site id 2; a plane has one router per site"
         );
-        assert_eq!(wrong("\"site\": 9", "\"site\": 2"), "two routers have site id 2; a plane has one router per site");
         assert_eq!(
             wrong("\"dst_site\": 2", "\"dst_site\": 9"),
             "demand from site 1 to site 9: both ends must be different DC sites of the list of routers"

@@ -136,7 +136,8 @@ impl<A: Agents, L: Lock> Controller<A, L> {
                 last.0.errors.clear();
             }
             None => {
-                last.0.errors = vec!["standing by: another controller of the plane holds the leader's lock".into()];
+                last.0.errors =
+                    vec!["standing by: another controller of the plane holds the leader's lock".into()];
             }
         }
         Ok(epoch.is_some())
@@ -258,10 +259,23 @@ impl<A: Agents, L: Lock> Controller<A, L> {
         }
         let s = &stats;
         tracing::info!(
-            cycle = s.cycle, epoch = s.epoch, routers = s.routers, links = s.links, lsps = s.lsps,
-            protected = s.protected, unrouted = s.unrouted, programmed = s.programmed, kept = s.kept,
-            failed = s.failed, retired = s.retired, errors = s.errors, snapshot_us = s.snapshot_us, te_us = s.te_us,
-            program_us = s.program_us, max_utilisation_permille = s.max_utilisation_permille, "cycle"
+            cycle = s.cycle,
+            epoch = s.epoch,
+            routers = s.routers,
+            links = s.links,
+            lsps = s.lsps,
+            protected = s.protected,
+            unrouted = s.unrouted,
+            programmed = s.programmed,
+            kept = s.kept,
+            failed = s.failed,
+            retired = s.retired,
+            errors = s.errors,
+            snapshot_us = s.snapshot_us,
+            te_us = s.te_us,
+            program_us = s.program_us,
+            max_utilisation_permille = s.max_utilisation_permille,
+            "cycle"
         );
         let demand = |(&(src, dst, mesh), &bps): (&Pair, &u64)| proto::Demand {
             src_site: src.into(),
@@ -296,7 +310,8 @@ fn describe(stats: &mut CycleStats, computed: &Computed) {
     stats.protected = mesh.classes.iter().map(|c| c.protected).sum();
     stats.unrouted = mesh.fallbacks();
     let most = mesh.utilisation(&topology.graph).into_iter().fold(0.0, f64::max);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; a utilisation is not negative
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // saturates; a utilisation is not negative
     let permille = (most * 1000.0).round() as u32;
     stats.max_utilisation_permille = permille;
 }

@@ -105,7 +105,8 @@ impl<A: Agents> Driver<'_, A> {
         }
         let each = jobs.into_iter().map(|(router, (stale, new))| async move {
             let retired = self.send(router, Phase::Retire, stale).await;
-            let transit = if retired.fenced { Sent::default() } else { self.send(router, Phase::Transit, new).await };
+            let transit =
+                if retired.fenced { Sent::default() } else { self.send(router, Phase::Transit, new).await };
             (router, retired, transit)
         });
         let answers: Vec<Transit<'_>> = join_all(each).await;
@@ -118,13 +119,15 @@ impl<A: Agents> Driver<'_, A> {
         for (i, unit) in plan.units.iter().enumerate() {
             let Some(program) = unit.program() else { continue };
             let sid = program.bundle.sid;
-            let missing = program.intermediates.iter().find_map(|router| match by_router.get(router.as_str()) {
-                None => Some(format!("{router}: the lsp-agent does not answer")),
-                Some(sent) if sent.done.contains(&sid) => None,
-                Some(sent) => Some(sent.why(router, sid)),
-            });
+            let missing =
+                program.intermediates.iter().find_map(|router| match by_router.get(router.as_str()) {
+                    None => Some(format!("{router}: the lsp-agent does not answer")),
+                    Some(sent) if sent.done.contains(&sid) => None,
+                    Some(sent) => Some(sent.why(router, sid)),
+                });
             if let Some(why) = missing {
-                let text = format!("{}: intermediate {why}; its source {} is left as it is", unit.key, unit.source);
+                let text =
+                    format!("{}: intermediate {why}; its source {} is left as it is", unit.key, unit.source);
                 failures.insert(i, text);
             }
         }
@@ -180,7 +183,8 @@ impl<A: Agents> Driver<'_, A> {
         if entries.is_empty() && remove.is_empty() {
             return answer;
         }
-        let request = ProgramMapRequest { epoch: self.epoch, writer: self.writer.to_owned(), entries, remove };
+        let request =
+            ProgramMapRequest { epoch: self.epoch, writer: self.writer.to_owned(), entries, remove };
         if let Err(e) = self.agents.program_map(source, request).await {
             answer.fenced = matches!(e, AgentError::Fenced { .. });
             answer.errors.push(e.to_string());

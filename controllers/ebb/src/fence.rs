@@ -45,7 +45,10 @@ impl FileLock {
         let path = self.epoch_path();
         match std::fs::read_to_string(&path) {
             Ok(text) => text.trim().parse().map_err(|e| {
-                anyhow::anyhow!("{} does not hold a number: {e}; remove it, agents know the epoch", path.display())
+                anyhow::anyhow!(
+                    "{} does not hold a number: {e}; remove it, agents know the epoch",
+                    path.display()
+                )
             }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(e) => Err(anyhow::anyhow!("cannot read {}: {e}", path.display())),

@@ -31,7 +31,10 @@ pub struct Fleet {
 
 impl Fleet {
     /// From the dumps by router name; routers that did not answer are not in the maps.
-    pub fn new(bundles: BTreeMap<String, DumpBundlesReply>, maps: BTreeMap<String, (u64, Vec<MapEntry>)>) -> Self {
+    pub fn new(
+        bundles: BTreeMap<String, DumpBundlesReply>,
+        maps: BTreeMap<String, (u64, Vec<MapEntry>)>,
+    ) -> Self {
         let mut fleet = Self::default();
         for (router, reply) in bundles {
             fleet.epoch = fleet.epoch.max(reply.epoch);
@@ -39,7 +42,8 @@ impl Fleet {
                 let Some(bundle) = state.bundle else { continue };
                 let Some(sid) = Sid::decode(bundle.sid) else { continue };
                 if state.is_source && state.live {
-                    let complete = state.programmed == state.wanted && state.on_backup == 0 && state.dropped == 0;
+                    let complete =
+                        state.programmed == state.wanted && state.on_backup == 0 && state.dropped == 0;
                     let live = Live { sid, lsps: bundle.lsps, healthy: complete, nhg_id: state.nhg_id };
                     fleet.live.insert((router.clone(), sid.bundle()), live);
                 } else {

@@ -74,7 +74,11 @@ pub struct Plan {
 
 /// Bundles of a computed mesh with source router and version-less SID, in the mesh's order. LSPs without a primary are
 /// left out: they exist only when the pair is not connected.
-pub fn bundles(mesh: &LspMesh, topology: &Topology, config: &ControllerConfig) -> Vec<(String, Sid, Vec<Lsp>)> {
+pub fn bundles(
+    mesh: &LspMesh,
+    topology: &Topology,
+    config: &ControllerConfig,
+) -> Vec<(String, Sid, Vec<Lsp>)> {
     let site = |node| config.routers.iter().find(|r| r.name == topology.graph.name(node)).map(|r| r.site);
     let mut out = Vec::with_capacity(mesh.bundles.len());
     for b in &mesh.bundles {

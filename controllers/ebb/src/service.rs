@@ -33,17 +33,23 @@ impl Service {
 
 #[tonic::async_trait]
 impl EbbController for Service {
-    async fn get_state(&self, request: Request<GetStateRequest>) -> Result<Response<ControllerState>, Status> {
+    async fn get_state(
+        &self,
+        request: Request<GetStateRequest>,
+    ) -> Result<Response<ControllerState>, Status> {
         Ok(Response::new(self.shared.state(request.into_inner().with_mesh)))
     }
 
-    async fn run_cycle(&self, request: Request<RunCycleRequest>) -> Result<Response<ControllerState>, Status> {
+    async fn run_cycle(
+        &self,
+        request: Request<RunCycleRequest>,
+    ) -> Result<Response<ControllerState>, Status> {
         let (done, ended) = oneshot::channel();
         let stopping = || Status::unavailable("the controller is stopping");
         let full = |e| match e {
-            mpsc::error::TrySendError::Full(_) => {
-                Status::resource_exhausted("too many cycles are asked for; the controller stands by, or is busy")
-            }
+            mpsc::error::TrySendError::Full(_) => Status::resource_exhausted(
+                "too many cycles are asked for; the controller stands by, or is busy",
+            ),
             mpsc::error::TrySendError::Closed(_) => stopping(),
         };
         self.requests.try_send(done).map_err(full)?;

@@ -125,8 +125,7 @@ fn decode<'c>(
         for a in db.adjacencies {
             adjacencies.entry(a.interface.clone()).or_insert(a);
         }
-        let announced =
-            Announced { overloaded: db.overloaded, increment: db.metric_increment, adjacencies };
+        let announced = Announced { overloaded: db.overloaded, increment: db.metric_increment, adjacencies };
         nodes.insert(router.name.as_str(), announced);
     }
     nodes

@@ -1,0 +1,221 @@
+//! The same cycle over real gRPC, on unix sockets: agents served from routers in memory, and the controller's own RPC.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{FakeLock, FakePlane, config, ring};
+use ebb::agents::{AgentError, Agents};
+use ebb::controller::Controller;
+use ebb::grpc::{GrpcAgents, Reach};
+use ebb::service::Service;
+use ebb::stats::StatsSink;
+use router_emu::proto::{
+    self, ebb_controller_client::EbbControllerClient, lsp_agent_server as lsp, openr_ctrl_server as openr,
+    route_agent_server as route,
+};
+use router_emu::rpc::unix_channel;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::transport::Server;
+use tonic::transport::server::Router;
+use tonic::{Request, Response, Status};
+
+/// One router's agents, answered by the plane in memory.
+#[derive(Clone)]
+struct Served {
+    plane: FakePlane,
+    router: String,
+}
+
+fn status(e: AgentError) -> Status {
+    match e {
+        AgentError::Fenced { message, .. } => Status::failed_precondition(message),
+        AgentError::Silent { message, .. } => Status::unavailable(message),
+        AgentError::Refused { message, .. } => Status::internal(message),
+    }
+}
+
+#[tonic::async_trait]
+impl openr::OpenrCtrl for Served {
+    type SubscribeStream = ReceiverStream<Result<proto::Publication, Status>>;
+    async fn subscribe(
+        &self,
+        _: Request<proto::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        Err(Status::unimplemented("not part of this test"))
+    }
+    async fn dump(
+        &self,
+        request: Request<proto::DumpRequest>,
+    ) -> Result<Response<proto::Publication>, Status> {
+        assert_eq!(request.into_inner().key_prefix, "adj:");
+        let values = self.plane.store(&self.router).await.map_err(status)?;
+        Ok(Response::new(proto::Publication { snapshot: true, values, expired: vec![] }))
+    }
+    async fn get_neighbors(
+        &self,
+        _: Request<proto::GetNeighborsRequest>,
+    ) -> Result<Response<proto::GetNeighborsReply>, Status> {
+        Err(Status::unimplemented("not part of this test"))
+    }
+    async fn set_drain(
+        &self,
+        _: Request<proto::SetDrainRequest>,
+    ) -> Result<Response<proto::SetDrainReply>, Status> {
+        Err(Status::unimplemented("not part of this test"))
+    }
+}
+
+#[tonic::async_trait]
+impl lsp::LspAgent for Served {
+    type WatchEventsStream = ReceiverStream<Result<proto::LspEvent, Status>>;
+    async fn program_bundle(
+        &self,
+        request: Request<proto::ProgramBundleRequest>,
+    ) -> Result<Response<proto::ProgramBundleReply>, Status> {
+        let results = self.plane.program(&self.router, request.into_inner()).await.map_err(status)?;
+        Ok(Response::new(proto::ProgramBundleReply { results }))
+    }
+    async fn dump_bundles(
+        &self,
+        request: Request<proto::DumpBundlesRequest>,
+    ) -> Result<Response<proto::DumpBundlesReply>, Status> {
+        let reply = self.plane.bundles(&self.router, request.into_inner().with_paths).await;
+        reply.map(Response::new).map_err(status)
+    }
+    async fn get_counters(
+        &self,
+        _: Request<proto::GetCountersRequest>,
+    ) -> Result<Response<proto::GetCountersReply>, Status> {
+        Err(Status::unimplemented("not part of this test"))
+    }
+    async fn watch_events(
+        &self,
+        _: Request<proto::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        Err(Status::unimplemented("not part of this test"))
+    }
+}
+
+#[tonic::async_trait]
+impl route::RouteAgent for Served {
+    async fn program_map(
+        &self,
+        request: Request<proto::ProgramMapRequest>,
+    ) -> Result<Response<proto::ProgramMapReply>, Status> {
+        self.plane.program_map(&self.router, request.into_inner()).await.map_err(status)?;
+        Ok(Response::new(proto::ProgramMapReply {}))
+    }
+    async fn dump_routes(
+        &self,
+        _: Request<proto::DumpRoutesRequest>,
+    ) -> Result<Response<proto::DumpRoutesReply>, Status> {
+        self.plane.map(&self.router).await.map(Response::new).map_err(status)
+    }
+    async fn get_traffic(
+        &self,
+        _: Request<proto::GetTrafficRequest>,
+    ) -> Result<Response<proto::GetTrafficReply>, Status> {
+        self.plane.traffic(&self.router).await.map(Response::new).map_err(status)
+    }
+}
+
+fn serve(path: &Path, router: Router) -> tokio::task::JoinHandle<()> {
+    let listener = UnixListener::bind(path).unwrap();
+    tokio::spawn(async move { router.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap() })
+}
+
+/// Serves all agents of all routers below `dir`.
+fn serve_plane(dir: &Path, plane: &FakePlane, routers: &[String]) -> BTreeMap<String, Reach> {
+    let mut reach = BTreeMap::new();
+    for router in routers {
+        let folder = dir.join(router);
+        std::fs::create_dir(&folder).unwrap();
+        let s = Served { plane: plane.clone(), router: router.clone() };
+        serve(
+            &folder.join("openr.sock"),
+            Server::builder().add_service(openr::OpenrCtrlServer::new(s.clone())),
+        );
+        serve(
+            &folder.join("lsp-agent.sock"),
+            Server::builder().add_service(lsp::LspAgentServer::new(s.clone())),
+        );
+        serve(
+            &folder.join("route-agent.sock"),
+            Server::builder().add_service(route::RouteAgentServer::new(s)),
+        );
+        reach.insert(router.clone(), Reach::Sockets(folder));
+    }
+    reach
+}
+
+fn block_on(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test);
+}
+
+#[test]
+fn cycles_and_the_controllers_own_rpc() {
+    block_on(async {
+        let c = config(10, 5);
+        let plane = FakePlane::new(&c, ring(10, &[]));
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<String> = c.routers.iter().map(|r| r.name.clone()).collect();
+        let reach = serve_plane(dir.path(), &plane, &names);
+        let agents = GrpcAgents::with_reach(reach, Duration::from_secs(10));
+        let ctl = Controller::new(c, agents, FakeLock::default(), StatsSink::none());
+        let (requests, asked) = tokio::sync::mpsc::channel(4);
+        let service = Service::new(ctl.shared(), requests);
+        let socket = dir.path().join("ebb-controller.sock");
+        let server = serve(&socket, Server::builder().add_service(service.into_server()));
+        let running = tokio::spawn(ctl.run(asked));
+
+        let mut client = EbbControllerClient::new(unix_channel(&socket));
+        let idle = client.get_state(proto::GetStateRequest { with_mesh: true }).await.unwrap().into_inner();
+        assert_eq!((idle.plane, idle.cycle), (1, 0));
+        let state = client.run_cycle(proto::RunCycleRequest { with_mesh: true }).await.unwrap().into_inner();
+        assert_eq!((state.cycle, state.pairs_ok, state.pairs_failed), (1, 6, 0), "{:?}", state.errors);
+        assert_eq!((state.mesh.len(), state.demands.len()), (6, 6));
+        assert_eq!(plane.leftovers(), Vec::<String>::new());
+        plane.take_writes();
+        let state = client.run_cycle(proto::RunCycleRequest { with_mesh: false }).await.unwrap().into_inner();
+        assert_eq!((state.cycle, state.pairs_ok, state.mesh.len()), (2, 6, 0));
+        assert!(plane.take_writes().is_empty());
+        server.abort();
+        running.abort();
+    });
+}
+
+#[test]
+fn errors_are_told_apart() {
+    block_on(async {
+        let c = config(3, 1);
+        let plane = FakePlane::new(&c, ring(3, &[]));
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<String> = c.routers.iter().take(1).map(|r| r.name.clone()).collect();
+        let mut reach = serve_plane(dir.path(), &plane, &names);
+        // a router that listens and never answers, and one that is not there
+        let deaf = dir.path().join("deaf");
+        std::fs::create_dir(&deaf).unwrap();
+        let _listener = UnixListener::bind(deaf.join("lsp-agent.sock")).unwrap();
+        reach.insert("deaf".into(), Reach::Sockets(deaf));
+        reach.insert("gone".into(), Reach::Sockets(dir.path().join("gone")));
+        let agents = GrpcAgents::with_reach(reach, Duration::from_millis(100));
+
+        assert!(agents.bundles(&names[0], true).await.is_ok());
+        let silent = agents.bundles("deaf", false).await.unwrap_err();
+        assert_eq!(
+            silent.to_string(),
+            "deaf: DumpBundles was not answered: no answer in 100 ms; tried again next cycle"
+        );
+        assert!(matches!(agents.bundles("gone", false).await, Err(AgentError::Silent { .. })));
+        assert!(matches!(agents.bundles("unheard of", false).await, Err(AgentError::Refused { .. })));
+        plane.lock().routers.get_mut(&names[0]).unwrap().epoch = 9;
+        let old = proto::ProgramBundleRequest { epoch: 8, ..Default::default() };
+        assert!(matches!(agents.program(&names[0], old).await, Err(AgentError::Fenced { .. })));
+    });
+}
