@@ -296,6 +296,8 @@ mod tests {
         ];
         let (_dir, control) = fake(&answers, 5_000).await;
         assert_eq!(control.configure(Reload::Full, None).await.unwrap(), Reloaded::Done);
+        // all three answers were waited for: nobody is left to give one
+        assert!(matches!(control.version().await, Err(ControlError::Io { .. })));
     }
 
     #[tokio::test]

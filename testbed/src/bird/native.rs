@@ -163,20 +163,20 @@ async fn routes_are_where_they_belong() {
     // the aggregator's own prefix does not swallow its hosts, and the loopbacks of both planes are known
     assert_eq!(w.routes("fa.prn", "main", "2001:db8:1::/48"), "");
     for plane in ["1", "2"] {
-        let loopbacks = w.routes("fa.prn", "main", &format!("fd00:{plane}::/64"));
-        assert!(
-            loopbacks.contains(&format!("dev eb0{plane}")) && !loopbacks.contains("nexthop"),
-            "{loopbacks}"
-        );
+        let prefix = format!("fd00:{plane}::/64");
+        let way = format!("dev eb0{plane}");
+        let look = |w: &World| w.routes("fa.prn", "main", &prefix);
+        w.until("loopbacks", look, |seen| seen.contains(&way) && !seen.contains("nexthop"));
     }
     // own site over the fabric, other sites in the fallback and hand-over tables only, nothing of plane 2 in plane 1
     assert!(w.routes("eb01.prn", "main", "2001:db8:1::/48").contains("dev fa"));
     assert_eq!(w.routes("eb01.prn", "main", "2001:db8:2::/48"), "");
     for table in ["200", "1002"] {
-        let route = w.routes("eb01.prn", table, "2001:db8:2::/48");
-        assert!(route.contains("dev to-lla proto bird"), "{table}: {route}");
+        let look = |w: &World| w.routes("eb01.prn", table, "2001:db8:2::/48");
+        w.until(table, look, |seen| seen.contains("dev to-lla proto bird"));
     }
-    assert!(w.routes("eb01.chi", "200", "2001:db8:1::/48").contains("dev to-prn"));
+    let midpoint = |w: &World| w.routes("eb01.chi", "200", "2001:db8:1::/48");
+    w.until("fallback of the midpoint", midpoint, |seen| seen.contains("dev to-prn"));
     assert_eq!(w.net.ip_show("eb01.prn", &["-6", "route", "show", "table", "200", "root", "fd00::/8"]), "");
     let control = w.control("eb01.prn");
     assert!(control.version().await.unwrap().starts_with("2."));
@@ -191,7 +191,7 @@ async fn routes_are_where_they_belong() {
     // an egress that the IGP loses is not announced to the aggregator any more
     w.net.ip("eb01.prn", "route del fd00:1::2/128\n");
     w.planes("fa.prn", "2001:db8:2::/48", &[2]);
-    assert_eq!(w.routes("eb01.prn", "1002", "2001:db8:2::/48"), "");
+    w.until("hand-over", |w| w.routes("eb01.prn", "1002", "2001:db8:2::/48"), str::is_empty);
 }
 
 #[tokio::test]
@@ -245,7 +245,8 @@ async fn a_killed_bird_loses_nothing() {
         }
         w.flow(&traffic, 1500);
         w.both(&[1, 2]);
-        assert!(w.routes("eb01.prn", "1002", "2001:db8:2::/48").contains("dev to-lla"));
+        let handover = |w: &World| w.routes("eb01.prn", "1002", "2001:db8:2::/48");
+        w.until("hand-over", handover, |seen| seen.contains("dev to-lla"));
     }
     World::lossless(traffic);
 }

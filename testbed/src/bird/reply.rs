@@ -5,7 +5,6 @@
 //! part of a reply. Numbers from 8000 are failures at run time, from 9000 failures to parse the command.
 //! Source: the remote control section of BIRD's manual, and what 2.0.12 and 2.17 print.
 
-use std::net::Ipv6Addr;
 use std::str::FromStr as _;
 
 use serde::{Deserialize, Serialize};
@@ -178,11 +177,6 @@ pub fn parse_count(line: &str) -> Option<(String, u64, u64)> {
     }
 }
 
-/// Reads the address in `BGP.next_hop: fd00:1::3 fe80::1` of `show route all`; the first one counts.
-pub fn parse_next_hop(line: &str) -> Option<Ipv6Addr> {
-    line.trim().strip_prefix("BGP.next_hop:")?.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -218,7 +212,6 @@ mod tests {
         let reply = one("0002-Reading configuration from x\n8002 x:3:1 syntax error\n");
         assert!(reply.failed());
         assert_eq!(reply.text(), "x:3:1 syntax error");
-        assert_eq!(parse_next_hop("\tBGP.next_hop: fd00:1::3"), "fd00:1::3".parse().ok());
     }
 
     #[test]
@@ -273,7 +266,6 @@ mod tests {
             }
             let _ = Protocol::parse(&text);
             let _ = parse_count(&text);
-            let _ = parse_next_hop(&text);
         }
 
         /// A protocol line reads back.
