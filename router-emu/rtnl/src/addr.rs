@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, AddressScope,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -23,6 +23,7 @@ const HEADER: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
+const IFA_PROTO: u16 = 11;
 const IFA_F_TENTATIVE: u32 = 0x40;
 const IFA_F_PERMANENT: u32 = 0x80;
 
@@ -49,6 +50,14 @@ impl Address {
 pub fn add(address: &Address) -> Request {
     let doing = format!("add address {} to link {}", address.net(), address.ifindex);
     Request::typed(&RouteNetlinkMessage::NewAddress(message(address)), Mode::Replace, doing)
+}
+
+/// Like [`add`], with a mark of who owns the address (`IFA_PROTO`, the numbers of route protocols from 4 on).
+pub fn add_owned(address: &Address, protocol: u8) -> Request {
+    let mut message = message(address);
+    message.attributes.push(AddressAttribute::Protocol(AddressProtocol::from(protocol)));
+    let doing = format!("add address {} to link {}", address.net(), address.ifindex);
+    Request::typed(&RouteNetlinkMessage::NewAddress(message), Mode::Replace, doing)
 }
 
 /// Removes an address.
@@ -83,6 +92,8 @@ pub struct AddressInfo {
     pub tentative: bool,
     /// Without a lifetime.
     pub permanent: bool,
+    /// Who owns it; 0 if nobody said, 1 to 3 for the kernel itself.
+    pub protocol: u8,
 }
 
 /// Decodes the body of `RTM_NEWADDR` or `RTM_DELADDR`; nothing for other families than IPv6.
@@ -92,11 +103,13 @@ pub fn decode(body: &[u8]) -> Option<AddressInfo> {
     }
     let (mut ip, mut local) = (None, None);
     let mut flags = u32::from(*body.get(2)?);
+    let mut protocol = 0;
     for (kind, value) in wire::attrs_after(body, HEADER) {
         match kind {
             IFA_ADDRESS => ip = wire::ip6(value),
             IFA_LOCAL => local = wire::ip6(value),
             IFA_FLAGS => flags = wire::u32_at(value, 0)?,
+            IFA_PROTO => protocol = *value.first()?,
             _ => {}
         }
     }
@@ -106,6 +119,7 @@ pub fn decode(body: &[u8]) -> Option<AddressInfo> {
         address: Address { ifindex, ip: local.or(ip)?, prefix_len },
         tentative: flags & IFA_F_TENTATIVE != 0,
         permanent: flags & IFA_F_PERMANENT != 0,
+        protocol,
     })
 }
 

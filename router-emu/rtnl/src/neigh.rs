@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
+use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::wire;
@@ -21,6 +22,7 @@ pub const GET: u16 = 30;
 const HEADER: usize = 12;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
+const NDA_PROTOCOL: u16 = 12;
 const NUD_PERMANENT: u16 = 0x80;
 
 /// A neighbour entry.
@@ -34,13 +36,23 @@ pub struct Neighbour {
     pub mac: [u8; 6],
     /// Whether the entry is permanent (never probed, never times out).
     pub permanent: bool,
+    /// Who owns it (`RTPROT_*`); 0 if nobody said.
+    pub protocol: u8,
 }
 
 /// Adds or replaces a permanent entry. The kernel drops it when the interface goes down administratively.
 pub fn set_permanent(ifindex: u32, ip: Ipv6Addr, mac: [u8; 6]) -> Request {
+    set_owned(ifindex, ip, mac, 0)
+}
+
+/// Like [`set_permanent`], with a mark of who owns the entry (`NDA_PROTOCOL`).
+pub fn set_owned(ifindex: u32, ip: Ipv6Addr, mac: [u8; 6], protocol: u8) -> Request {
     let mut message = message(ifindex, ip);
     message.header.state = NeighbourState::Permanent;
     message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.to_vec()));
+    if protocol != 0 {
+        message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::from(protocol)));
+    }
     let doing = format!("set neighbour {ip} on link {ifindex}");
     Request::typed(&RouteNetlinkMessage::NewNeighbour(message), Mode::Replace, doing)
 }
@@ -69,7 +81,8 @@ pub fn decode(body: &[u8]) -> Option<Neighbour> {
     let attributes = wire::attrs_after(body, HEADER);
     let ip = wire::ip6(wire::find(attributes, NDA_DST)?)?;
     let mac = wire::mac(wire::find(attributes, NDA_LLADDR)?)?;
-    Some(Neighbour { ifindex: wire::u32_at(body, 4)?, ip, mac, permanent })
+    let protocol = wire::find(attributes, NDA_PROTOCOL).and_then(|v| v.first().copied()).unwrap_or_default();
+    Some(Neighbour { ifindex: wire::u32_at(body, 4)?, ip, mac, permanent, protocol })
 }
 
 /// Reads all IPv6 neighbour entries of the socket's namespace that have a hardware address.

@@ -115,7 +115,7 @@ fn addresses_and_neighbours_come_back_as_given() {
     let neighbours = neigh::dump(&mut pair.socket).unwrap();
     let permanent: Vec<_> = neighbours.into_iter().filter(|n| n.permanent).collect();
     let wanted =
-        neigh::Neighbour { ifindex: 1001, ip: ip("fe80::eb:ff:fe00:3ea"), mac: RIGHT_MAC, permanent: true };
+        neigh::Neighbour { ifindex: 1001, ip: ip("fe80::eb:ff:fe00:3ea"), mac: RIGHT_MAC, permanent: true, protocol: 0 };
     assert_eq!(permanent, [wanted]);
     pair.socket.all(&[neigh::delete(1001, wanted.ip), addr::delete(&global)]).unwrap();
     assert!(neigh::dump(&mut pair.socket).unwrap().iter().all(|n| !n.permanent));

@@ -175,7 +175,7 @@ proptest! {
     fn an_address_and_a_neighbour_read_back(ifindex in any::<u32>(), ip in any_ip(), prefix_len in 0u8..=128, mac in any::<[u8; 6]>()) {
         let address = addr::Address { ifindex, ip, prefix_len };
         prop_assert_eq!(addr::decode(body(&addr::add(&address))).map(|i| i.address), Some(address));
-        let neighbour = neigh::Neighbour { ifindex, ip, mac, permanent: true };
+        let neighbour = neigh::Neighbour { ifindex, ip, mac, permanent: true, protocol: 0 };
         prop_assert_eq!(neigh::decode(body(&neigh::set_permanent(ifindex, ip, mac))), Some(neighbour));
     }
 

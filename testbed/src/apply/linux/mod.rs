@@ -1,0 +1,130 @@
+//! The Linux kernel, over raw netlink: one socket a namespace, many messages a send.
+//!
+//! Namespaces are held by descriptors and bound to names in a base folder (`/run/netns`, so that
+//! `ip netns exec` works). A namespace belongs to the lab if its `lo` carries the lab's mark as alias; an interface,
+//! if it carries the mark itself, or carries none yet and has the hardware address that the lab gives its index.
+//! Routes, labels, neighbours and addresses belong to the orchestrator if their protocol says so.
+
+mod execute;
+mod observe;
+mod queue;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rtnl::{KernelError, Socket, link, netns, socket, tc};
+
+use super::{ApplyError, Kernel, Progress, Scope};
+use crate::plan::{Options, Plan, State};
+
+/// Index of `lo` in every namespace.
+const LO: u32 = 1;
+
+/// A namespace of the lab, open.
+struct Held {
+    fd: OwnedFd,
+    socket: Socket,
+}
+
+/// One lab in the Linux kernel.
+pub struct LinuxKernel {
+    /// Folder of the names.
+    base: PathBuf,
+    /// The lab's mark.
+    mark: String,
+    /// The lab's namespaces by node.
+    held: BTreeMap<String, Held>,
+    /// A socket in our own namespace, for pairs whose ends are elsewhere.
+    home: Socket,
+}
+
+impl LinuxKernel {
+    /// Opens the lab of a name, whose namespaces have (or will have) their names in `base`.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or the kernel refuses a socket.
+    pub fn open(base: &Path, lab: &str) -> Result<Self, ApplyError> {
+        let doing = || format!("make the folder {}", base.display());
+        fs::create_dir_all(base).map_err(|e| KernelError::from_io(doing(), &e))?;
+        let home = Socket::open(socket::ROUTE)?;
+        let mut kernel =
+            Self { base: base.to_owned(), mark: format!("testbed:{lab}"), held: BTreeMap::new(), home };
+        kernel.refresh()?;
+        Ok(kernel)
+    }
+
+    /// The namespace of a node, to start programs in.
+    pub fn namespace(&self, node: &str) -> Option<BorrowedFd<'_>> {
+        self.held.get(node).map(|held| held.fd.as_fd())
+    }
+
+    /// The socket of a node's namespace, for questions that a plan does not ask.
+    pub fn socket(&mut self, node: &str) -> Option<&mut Socket> {
+        self.held.get_mut(node).map(|held| &mut held.socket)
+    }
+
+    /// Where a node's namespace has its name.
+    pub fn path(&self, node: &str) -> PathBuf {
+        self.base.join(node)
+    }
+
+    /// Finds namespaces of the lab that are not open yet, and lets go of those that have lost their name.
+    fn refresh(&mut self) -> Result<(), KernelError> {
+        let base = self.base.clone();
+        self.held.retain(|node, _| base.join(node).exists());
+        let doing = || format!("read the folder {}", base.display());
+        let failed = |e: &std::io::Error| KernelError::from_io(doing(), e);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&base).map_err(|e| failed(&e))? {
+            let name = entry.map_err(|e| failed(&e))?.file_name().to_string_lossy().into_owned();
+            if self.held.contains_key(&name) {
+                continue;
+            }
+            // A file without a namespace behind it is what a lost mount leaves.
+            let fd = netns::open(&base.join(&name));
+            found.extend(fd.ok().filter(netns::is_namespace).map(|fd| (name, fd)));
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let fds: Vec<BorrowedFd<'_>> = found.iter().map(|(_, fd)| fd.as_fd()).collect();
+        let sockets = netns::tour(&fds, |_| Socket::open(socket::ROUTE))?;
+        for ((node, fd), socket) in found.into_iter().zip(sockets) {
+            let mut socket = socket?;
+            let lo = link::by_name(&mut socket, "lo")?;
+            if lo.alias.as_deref() == Some(self.mark.as_str()) {
+                self.held.insert(node, Held { fd, socket });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn observe(&mut self, scope: &Scope) -> Result<State, ApplyError> {
+        self.refresh()?;
+        self.read(scope).map_err(ApplyError::from)
+    }
+
+    fn apply(&mut self, plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<(), ApplyError> {
+        self.execute(plan, progress)
+    }
+}
+
+/// Finds out what the kernel can do, by trying it in a namespace that is gone afterwards.
+///
+/// # Errors
+/// When not even a namespace can be made.
+pub fn probe() -> Result<Options, KernelError> {
+    let namespace = netns::create()?;
+    let mpls = netns::enter(namespace.as_fd(), || Path::new("/proc/sys/net/mpls").exists())?;
+    let mut socket = Socket::open_in(namespace.as_fd(), socket::ROUTE)?;
+    let prio = tc::prio(LO, tc::ROOT, tc::handle(1, 0), &tc::Prio::last_by_default(4));
+    let bands = socket.request(&prio).is_ok();
+    if bands {
+        socket.request(&tc::delete(LO, tc::ROOT))?;
+    }
+    let netem = tc::Netem { delay_ns: 1_000_000, limit: 10, ..tc::Netem::default() };
+    let delay = socket.request(&tc::netem(LO, tc::ROOT, tc::handle(1, 0), &netem)).is_ok();
+    Ok(Options { mpls, bands, delay })
+}

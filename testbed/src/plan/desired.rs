@@ -1,0 +1,187 @@
+//! From a resolved lab to the kernel state it needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::Ipv6Net;
+use topologies::lab::{Interface as LabInterface, Lab, Node as LabNode, Role};
+
+use super::state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};
+
+/// Packets that may wait in each band of a core interface.
+pub const BAND_PACKETS: u32 = 50;
+/// Size of a namespace's label table.
+pub const PLATFORM_LABELS: &str = "net.mpls.platform_labels";
+/// Prefix length of link-local addresses.
+const LINK_LOCAL_LENGTH: u8 = 64;
+
+/// Settings of every namespace: key, value in nodes that forward, value in hosts. They are written before
+/// interfaces exist, which inherit the `default` ones.
+const SETTINGS: [(&str, &str, &str); 11] = [
+    ("net.ipv6.conf.all.forwarding", "1", "0"),
+    ("net.ipv6.conf.default.accept_ra", "0", "0"),
+    // Without detection of duplicate addresses an address works at once; both keys are consulted.
+    ("net.ipv6.conf.all.accept_dad", "0", "0"),
+    ("net.ipv6.conf.default.accept_dad", "0", "0"),
+    ("net.ipv6.conf.default.router_solicitations", "0", "0"),
+    ("net.ipv6.conf.default.accept_redirects", "0", "0"),
+    ("net.ipv6.conf.all.keep_addr_on_down", "1", "1"),
+    ("net.ipv6.conf.default.keep_addr_on_down", "1", "1"),
+    // A route over a link without carrier gives way to another one, if there is one.
+    ("net.ipv6.conf.default.ignore_routes_with_linkdown", "1", "1"),
+    ("net.ipv6.fib_multipath_hash_policy", "1", "1"),
+    // In spite of the name it governs IPv6 too; 1 sends a route event per dependent route and nexthop change.
+    ("net.ipv4.nexthop_compat_mode", "0", "0"),
+];
+
+/// What the kernel at hand can do, so that the rest of a lab can be built on one that lacks something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// MPLS: label table, input, static labels.
+    pub mpls: bool,
+    /// Priority bands on core interfaces; without them the token bucket has one queue.
+    pub bands: bool,
+    /// Emulated delay.
+    pub delay: bool,
+}
+
+impl Options {
+    /// Everything that a lab can ask for.
+    pub const fn full() -> Self {
+        Self { mpls: true, bands: true, delay: true }
+    }
+
+    /// Everything but label switching.
+    pub const fn without_mpls() -> Self {
+        Self { mpls: false, ..Self::full() }
+    }
+
+    /// Addresses, routes and rates only: what any kernel has.
+    pub const fn basic() -> Self {
+        Self { mpls: false, bands: false, delay: false }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::full()
+    }
+}
+
+/// Keys of all settings that a [`State`] may hold; a kernel observes exactly these.
+pub fn managed_sysctls() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|(key, ..)| *key).chain([PLATFORM_LABELS])
+}
+
+/// The state that a lab needs, with the links named in `cuts` administratively down at their `a` end.
+pub fn desired(lab: &Lab, cuts: &BTreeSet<String>, options: Options) -> State {
+    let ends: BTreeMap<(&str, &str), &LabInterface> = lab
+        .nodes
+        .iter()
+        .flat_map(|n| n.interfaces.iter().map(|i| ((n.name.as_str(), i.name.as_str()), i)))
+        .collect();
+    let down: BTreeSet<(&str, &str)> = lab
+        .links
+        .iter()
+        .filter(|link| cuts.contains(&link.name))
+        .map(|link| (link.a.node.as_str(), link.a.interface.as_str()))
+        .collect();
+    let mut nodes = BTreeMap::new();
+    for node in &lab.nodes {
+        let mut state = bare_node(node, options);
+        for interface in &node.interfaces {
+            let peer = (interface.peer_node.as_str(), interface.peer_interface.as_str());
+            let peer = ends.get(&peer).copied();
+            let up = !down.contains(&(node.name.as_str(), interface.name.as_str()));
+            let wanted = wanted_interface(interface, peer, up, options);
+            state.interfaces.insert(interface.name.clone(), wanted);
+        }
+        state.routes = routes(node, &state);
+        if options.mpls && node.platform_labels > 0 {
+            state.labels = node.interfaces.iter().filter_map(label).collect();
+        }
+        nodes.insert(node.name.clone(), state);
+    }
+    State { nodes }
+}
+
+/// A namespace without interfaces.
+fn bare_node(node: &LabNode, options: Options) -> Node {
+    let forwards = node.role != Role::Host;
+    let value = |(key, router, host): &(&str, &str, &str)| {
+        ((*key).to_owned(), (if forwards { *router } else { *host }).to_owned())
+    };
+    let mut sysctls: BTreeMap<String, String> = SETTINGS.iter().map(value).collect();
+    if options.mpls && node.platform_labels > 0 {
+        sysctls.insert(PLATFORM_LABELS.to_owned(), node.platform_labels.to_string());
+    }
+    let addresses = BTreeSet::from([Ipv6Net::from(node.address)]);
+    Node { loopback: true, addresses, sysctls, ..Node::default() }
+}
+
+/// One interface; `peer` is the other end of its link.
+fn wanted_interface(
+    interface: &LabInterface,
+    peer: Option<&LabInterface>,
+    up: bool,
+    options: Options,
+) -> Interface {
+    let mut addresses: BTreeSet<Ipv6Net> = interface.addresses.iter().copied().collect();
+    let mut neighbours = BTreeMap::new();
+    // The kernel drops both when the interface goes down, and gives neither back.
+    if up {
+        addresses.extend(Ipv6Net::new(interface.link_local, LINK_LOCAL_LENGTH));
+        neighbours.insert(interface.peer_link_local, Mac(interface.peer_mac));
+        for address in peer.into_iter().flat_map(|p| &p.addresses) {
+            neighbours.insert(address.addr(), Mac(interface.peer_mac));
+        }
+    }
+    Interface {
+        ifindex: interface.ifindex,
+        peer_ifindex: peer.map_or(0, |p| p.ifindex),
+        mac: Mac(interface.mac),
+        mtu: interface.mtu,
+        marked: true,
+        up,
+        addresses,
+        neighbours,
+        mpls_input: options.mpls && interface.core,
+        queue: queue(interface, options),
+    }
+}
+
+/// The queue of an interface, if it is shaped.
+fn queue(interface: &LabInterface, options: Options) -> Option<Queue> {
+    let rate_bps = interface.rate_bps?;
+    let delay = interface.delay.filter(|_| options.delay).unwrap_or_default();
+    // A twentieth of a second's worth, but never less than a few full frames.
+    let limit = (rate_bps / 8 / 20).max(4 * u64::from(interface.mtu));
+    Some(Queue {
+        rate_bps,
+        limit: u32::try_from(limit).unwrap_or(u32::MAX),
+        band_packets: options.bands.then_some(BAND_PACKETS),
+        delay_ns: u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Static and local routes; none over an interface that is down, where the kernel would not keep them.
+fn routes(node: &LabNode, state: &Node) -> BTreeSet<Route> {
+    let up = |name: &str| state.interfaces.get(name).is_some_and(|i| i.up);
+    let forwarded = node.routes.iter().filter(|r| up(&r.interface)).map(|r| Route {
+        prefix: r.prefix.trunc(),
+        via: Some(r.via),
+        interface: r.interface.clone(),
+    });
+    let local = node.local_prefixes.iter().map(|p| Route {
+        prefix: p.trunc(),
+        via: None,
+        interface: "lo".to_owned(),
+    });
+    forwarded.chain(local).collect()
+}
+
+/// The static label of an interface. It stays while the interface is down: the kernel keeps it as dead, and it
+/// works again when the link does.
+fn label(interface: &LabInterface) -> Option<(u32, LabelRoute)> {
+    let route = LabelRoute { via: interface.peer_link_local, interface: interface.name.clone() };
+    interface.static_label.map(|label| (label, route))
+}

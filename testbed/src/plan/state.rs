@@ -1,0 +1,147 @@
+//! The kernel state of a lab: wanted or observed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+use ipnet::Ipv6Net;
+use serde::{Deserialize, Serialize};
+
+/// Everything of a lab that lives in the kernel and that the orchestrator owns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Namespaces by node name.
+    pub nodes: BTreeMap<String, Node>,
+}
+
+impl State {
+    /// The part of the state that concerns some nodes.
+    pub fn only(&self, nodes: &BTreeSet<String>) -> Self {
+        let wanted =
+            |(name, node): (&String, &Node)| nodes.contains(name).then(|| (name.clone(), node.clone()));
+        Self { nodes: self.nodes.iter().filter_map(wanted).collect() }
+    }
+
+    /// Where each interface index is: (node, interface). Indexes are unique in a lab.
+    pub fn places(&self) -> BTreeMap<u32, (&str, &str)> {
+        let mut places = BTreeMap::new();
+        for (node, state) in &self.nodes {
+            for (name, interface) in &state.interfaces {
+                places.insert(interface.ifindex, (node.as_str(), name.as_str()));
+            }
+        }
+        places
+    }
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Whether `lo` is up and carries the owner's mark.
+    pub loopback: bool,
+    /// Addresses on `lo`, beyond `::1`.
+    pub addresses: BTreeSet<Ipv6Net>,
+    /// Interfaces by name.
+    pub interfaces: BTreeMap<String, Interface>,
+    /// Settings by key, with dots (`net.ipv6.conf.all.forwarding`); the size of the label table is among them.
+    pub sysctls: BTreeMap<String, String>,
+    /// Routes of protocol 4.
+    pub routes: BTreeSet<Route>,
+    /// Label routes of protocol 4, by label.
+    pub labels: BTreeMap<u32, LabelRoute>,
+}
+
+/// One end of a veth pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Index, unique in the lab.
+    pub ifindex: u32,
+    /// Index of the other end, which identifies it.
+    pub peer_ifindex: u32,
+    /// Hardware address.
+    pub mac: Mac,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Whether it carries the owner's mark.
+    pub marked: bool,
+    /// Administrative state; a cut link is down at one end.
+    pub up: bool,
+    /// Addresses, the link-local one among them while the interface is up.
+    pub addresses: BTreeSet<Ipv6Net>,
+    /// Permanent neighbours.
+    pub neighbours: BTreeMap<Ipv6Addr, Mac>,
+    /// Whether labelled packets are accepted.
+    pub mpls_input: bool,
+    /// Shaping.
+    pub queue: Option<Queue>,
+}
+
+/// The queues of an interface: optional delay, then a token bucket, then four priority bands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Rate in bit/s.
+    pub rate_bps: u64,
+    /// Bytes that may wait where there are no bands.
+    pub limit: u32,
+    /// Packets that may wait in each of the four bands; `None` for one queue without classes.
+    pub band_packets: Option<u32>,
+    /// One-way delay in nanoseconds; 0 for none.
+    pub delay_ns: u64,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Route {
+    /// Destination.
+    pub prefix: Ipv6Net,
+    /// Next router; `None` makes the prefix local to the node.
+    pub via: Option<Ipv6Addr>,
+    /// Interface, `lo` for a local prefix.
+    pub interface: String,
+}
+
+/// What a static label does: pop it and send the rest out of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelRoute {
+    /// Next router.
+    pub via: Ipv6Addr,
+    /// Interface.
+    pub interface: String,
+}
+
+/// A hardware address; `02:eb:00:00:03:e9` as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl From<Mac> for String {
+    fn from(mac: Mac) -> Self {
+        mac.to_string()
+    }
+}
+
+impl FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+        let bytes = bytes.and_then(|b| <[u8; 6]>::try_from(b).ok());
+        bytes.map(Self).ok_or_else(|| format!("`{text}` is not a hardware address such as 02:eb:00:00:03:e9"))
+    }
+}
+
+impl TryFrom<String> for Mac {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
