@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -351,30 +351,40 @@ fn two_hundred_nodes() {
         let plan = diff(&wanted, &State::default());
         println!("diff           {:?}, {} actions", start.elapsed(), plan.actions.len());
         for round in 0..3 {
-            let start = Instant::now();
+            let (start, cpu_before) = (Instant::now(), cpu());
             let mut marks = Vec::new();
             kernel.apply(&plan, &mut |p| marks.push((p.next, start.elapsed()))).unwrap();
-            println!("apply          {:?} {marks:?}", start.elapsed());
+            println!("apply          {:?}, of CPU {:?}: {marks:?}", start.elapsed(), cpu() - cpu_before);
             for _ in 0..3 {
-                let start = Instant::now();
+                let (start, cpu_before) = (Instant::now(), cpu());
                 let state = kernel.observe(&Scope::all()).unwrap();
-                let observed = start.elapsed();
                 let left = diff(&wanted, &state);
-                println!("observe + diff {:?} ({observed:?} observe)", start.elapsed());
+                println!("observe + diff {:?}, of CPU {:?}", start.elapsed(), cpu() - cpu_before);
                 assert!(left.is_empty());
             }
             let start = Instant::now();
             let down = diff(&State::default(), &kernel.observe(&Scope::all()).unwrap());
             kernel.apply(&down, &mut |_| ()).unwrap();
             println!("down           {:?}", start.elapsed());
-            println!("floor          {:?} (round {round})", floor(&wanted));
+            let cpu_before = cpu();
+            let floor = floor(&wanted);
+            println!("floor          {floor:?}, of CPU {:?} (round {round})", cpu() - cpu_before);
         }
     });
 }
 
+/// CPU time of this process so far: what a busy machine does not blur.
+fn cpu() -> Duration {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).unwrap();
+    let part = |t: nix::sys::time::TimeVal| {
+        Duration::from_micros(u64::try_from(t.tv_sec() * 1_000_000 + t.tv_usec()).unwrap())
+    };
+    part(usage.user_time()) + part(usage.system_time())
+}
+
 /// The least that netlink needs for the same lab: namespaces, pairs, ends up, addresses and neighbours, without
 /// marks, names, settings, routes and queues.
-fn floor(wanted: &State) -> std::time::Duration {
+fn floor(wanted: &State) -> Duration {
     let places = wanted.places();
     let start = Instant::now();
     let names: Vec<&String> = wanted.nodes.keys().collect();

@@ -59,17 +59,22 @@ impl Diff<'_> {
         base
     }
 
-    /// Links that go, removed by one end each; returns the indexes of both ends of all of them.
+    /// Links that go, removed by one end each; returns the indexes of both ends of all of them. A link between two
+    /// namespaces that go needs no action: it goes with them, and much faster.
     fn removed_links(&mut self) -> BTreeSet<u32> {
         let (desired, observed) = (self.desired, self.observed);
+        let places = observed.places();
         let mut gone = BTreeSet::new();
         for (name, node) in &observed.nodes {
+            let stays = desired.nodes.contains_key(name);
             for (interface, found) in &node.interfaces {
                 let wanted = desired.nodes.get(name).and_then(|n| n.interfaces.get(interface));
                 let Some(reason) = why_removed(wanted, found) else { continue };
+                let peer = places.get(&found.peer_ifindex);
+                let peer_stays = peer.is_none_or(|(node, _)| desired.nodes.contains_key(*node));
                 let fresh = !gone.contains(&found.ifindex);
                 gone.extend([found.ifindex, found.peer_ifindex]);
-                if fresh {
+                if fresh && (stays || peer_stays) {
                     let (node, interface, ifindex) = (name.clone(), interface.clone(), found.ifindex);
                     self.push(Change::RemoveLink { node, interface, ifindex }, reason);
                 }
