@@ -8,7 +8,9 @@ pub mod agent;
 pub mod config;
 pub mod fib;
 pub mod label;
+pub mod lsp;
 pub mod openr;
+pub mod route;
 pub mod rpc;
 
 /// The RPC messages and services, generated from `proto/ebb.proto`.

@@ -45,12 +45,14 @@ pub struct Driver<K> {
     /// The kernel.
     pub kernel: K,
     journal: Option<Journal>,
+    /// Members that are in no group any more; see [`Driver::tidy`].
+    orphans: BTreeSet<u32>,
 }
 
 impl<K: Kernel> Driver<K> {
     /// Puts the three together; without a journal nothing is remembered.
     pub const fn new(engine: Engine, kernel: K, journal: Option<Journal>) -> Self {
-        Self { engine, kernel, journal }
+        Self { engine, kernel, journal, orphans: BTreeSet::new() }
     }
 
     /// Start of the agent: reads the journal, looks at the kernel and writes only what differs.
@@ -86,10 +88,42 @@ impl<K: Kernel> Driver<K> {
     pub fn repair(&mut self) -> anyhow::Result<(Repair, Outcome)> {
         let repair = self.engine.repair();
         let mut outcome = Outcome::default();
-        let ops: Vec<&Op> = repair.plan.ops().collect();
+        let ops: Vec<&Op> = repair.plan.ops().filter(|op| !self.orphans.keep(op)).collect();
         let failed = self.send(&ops, &mut outcome)?;
         self.settle(failed, &mut outcome)?;
         Ok((repair, outcome))
+    }
+
+    /// Whether [`Driver::tidy`] has something to do.
+    pub fn is_untidy(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Deletes up to `most` members that no group uses any more.
+    ///
+    /// The kernel waits for its readers at each delete, so that those of one programming cycle take longer than all its
+    /// creates: they are left for times when nothing else waits.
+    ///
+    /// # Errors
+    /// A kernel that does not answer.
+    pub fn tidy(&mut self, most: usize) -> anyhow::Result<()> {
+        let mut ops = Vec::new();
+        while let Some(id) = self.orphans.pop_first() {
+            let known = self.engine.known();
+            let in_use = known.groups.get(&(id & !0xff)).is_some_and(|members| members.contains(&id));
+            if known.members.contains_key(&id) && !in_use {
+                ops.push(Op::DelMember(id));
+            }
+            if ops.len() == most {
+                break;
+            }
+        }
+        let mut outcome = Outcome::default();
+        self.send(&ops.iter().collect::<Vec<_>>(), &mut outcome)?;
+        for why in outcome.refused.values() {
+            tracing::warn!("left over in the kernel: {why}");
+        }
+        Ok(())
     }
 
     /// Writes paths in use and withdrawn links to the journal; after a repair, outside the measured time.
@@ -152,7 +186,8 @@ impl<K: Kernel> Driver<K> {
         let results: Vec<_> = results.collect();
         // a failed bundle has gone back to what it was: its leftovers are not left over any more
         let keep: BTreeSet<u32> = outcome.refused.keys().copied().collect();
-        let cleanup: Vec<&Op> = plan.cleanup.iter().filter(|op| !keep.contains(&op.key())).collect();
+        let cleanup = plan.cleanup.iter().filter(|op| !keep.contains(&op.key()));
+        let cleanup: Vec<&Op> = cleanup.filter(|op| !self.orphans.keep(op)).collect();
         let failed = self.send(&cleanup, &mut outcome)?;
         if !keep.is_empty() || failed {
             let again = self.reconcile()?;
@@ -256,8 +291,8 @@ impl<K: Kernel> Driver<K> {
     fn send_in_steps(&mut self, plan: &Plan, outcome: &mut Outcome) -> anyhow::Result<bool> {
         let install: Vec<&Op> = plan.install.iter().collect();
         let first = self.send(&install, outcome)?;
-        let cleanup: Vec<&Op> =
-            plan.cleanup.iter().filter(|op| !outcome.refused.contains_key(&op.key())).collect();
+        let cleanup = plan.cleanup.iter().filter(|op| !outcome.refused.contains_key(&op.key()));
+        let cleanup: Vec<&Op> = cleanup.filter(|op| !self.orphans.keep(op)).collect();
         let second = self.send(&cleanup, outcome)?;
         Ok(first || second)
     }
@@ -299,6 +334,24 @@ impl<K: Kernel> Driver<K> {
             on_backup: count(on_backup),
             dropped: count(dropped),
             live: true,
+        }
+    }
+}
+
+/// A set of members to be deleted some time.
+trait Later {
+    /// Takes an operation into the set if it can wait; true if so.
+    fn keep(&mut self, op: &Op) -> bool;
+}
+
+impl Later for BTreeSet<u32> {
+    fn keep(&mut self, op: &Op) -> bool {
+        match op {
+            Op::DelMember(id) => {
+                self.insert(*id);
+                true
+            }
+            _ => false,
         }
     }
 }

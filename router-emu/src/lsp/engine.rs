@@ -176,12 +176,15 @@ impl Engine {
 
     /// Adds to `plan` what a bundle needs; for a key without a bundle, what has to go.
     pub fn plan(&self, key: u32, plan: &mut Plan) {
-        let want = match self.bundles.get(&key) {
+        plan.add(self.want(key), &self.known);
+    }
+
+    fn want(&self, key: u32) -> Want {
+        match self.bundles.get(&key) {
             Some(bundle) => bundle.want(&self.router, &self.links),
             None if Sid::decode(key).is_some() => Want::Transit { label: key, exits: Vec::new() },
             None => Want::Source { group: key, members: Vec::new() },
-        };
-        plan.add(want, &self.known);
+        }
     }
 
     /// Takes a router's advertised adjacencies, by interface name; none if the router is gone.
@@ -222,8 +225,8 @@ impl Engine {
         !self.changed.is_empty()
     }
 
-    /// Answers all link events since the last call: every bundle on a changed link chooses again. SID routes come first
-    /// (others' traffic), then groups by importance of their mesh.
+    /// Answers all link events since the last call: every bundle on a changed link chooses again. After first aid, SID
+    /// routes come first (others' traffic), then groups by importance of their mesh.
     pub fn repair(&mut self) -> Repair {
         let changed = std::mem::take(&mut self.changed);
         let users = changed.iter().filter_map(|&e| self.users.get(usize::try_from(e).ok()?)).flatten();
@@ -235,7 +238,9 @@ impl Engine {
             if let Some(bundle) = self.bundles.get_mut(key) {
                 bundle.choose(&self.links);
             }
-            self.plan(*key, &mut plan);
+            let want = self.want(*key);
+            plan.divert(&want, &self.known);
+            plan.add(want, &self.known);
         }
         Repair { plan, bundles: keys, changed }
     }

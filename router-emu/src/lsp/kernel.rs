@@ -87,7 +87,9 @@ pub fn request(op: &Op) -> Request {
             gateway: Some(exit.gateway),
             labels: exit.labels.to_vec(),
         }),
-        Op::PutGroup(id, members) => nexthop::set_group(&Group::equal(*id, PROTO_LSP, members.iter().copied())),
+        Op::PutGroup(id, members) => {
+            nexthop::set_group(&Group::equal(*id, PROTO_LSP, members.iter().copied()))
+        }
         Op::PutSid(label, exits) => {
             let hop = |e: &Exit| mpls::LabelHop { via: e.gateway, oif: e.ifindex, push: e.labels.to_vec() };
             let hops = exits.iter().map(hop).collect();

@@ -5,12 +5,18 @@
 //! counters and the RPC service. Not in this room: path computation, interface labels (installed at boot, never touched
 //! here), routes of prefixes (the route-agent's).
 
+pub mod agent;
 pub mod bundle;
+pub mod counters;
 pub mod driver;
 pub mod engine;
+pub mod events;
 pub mod journal;
+pub mod kernel;
 pub mod links;
 pub mod order;
+pub mod service;
 pub mod state;
+pub mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -154,9 +154,15 @@ pub enum Want {
     },
 }
 
-/// Writes that bring the kernel to what is wanted, in two parts: what must exist first, and what is left over after it.
+/// Writes that bring the kernel to what is wanted: what must exist first, and what is left over after it.
+///
+/// A repair has a part before both. Replacing a group makes the kernel wait for its readers, several times longer than
+/// all else together; replacing a member in place does not. So the members that lead over a failed link are first
+/// pointed elsewhere, in all bundles, and the groups are put in order when no packet is lost any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
+    /// Members that are about to leave their group, with the exit of those that come.
+    pub urgent: Vec<Op>,
     /// Creates and replaces, in an order in which every group names only members that exist.
     pub install: Vec<Op>,
     /// Deletes.
@@ -199,14 +205,31 @@ impl Plan {
         self.cleanup.extend(ours.filter(|id| !list.contains(id)).map(Op::DelMember));
     }
 
+    /// Adds first aid for one bundle: every member of the present group that is not wanted any more gets the exit of the
+    /// wanted member of its slot or, if there is none, of another one. To be called before [`Plan::add`].
+    pub fn divert(&mut self, want: &Want, known: &Known) {
+        let Want::Source { group, members } = want else { return };
+        let present = known.groups.get(group).into_iter().flatten();
+        for (i, id) in present.enumerate().filter(|(_, id)| !members.iter().any(|(wanted, _)| wanted == *id))
+        {
+            let same_slot = members.iter().find(|(wanted, _)| wanted & 0x3f == id & 0x3f);
+            let Some((_, exit)) = same_slot.or_else(|| members.get(i % members.len().max(1))) else {
+                continue;
+            };
+            if known.members.get(id) != Some(exit) {
+                self.urgent.push(Op::PutMember(*id, exit.clone()));
+            }
+        }
+    }
+
     /// All writes in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
-        self.install.iter().chain(&self.cleanup)
+        self.urgent.iter().chain(&self.install).chain(&self.cleanup)
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.install.is_empty() && self.cleanup.is_empty()
+        self.urgent.is_empty() && self.install.is_empty() && self.cleanup.is_empty()
     }
 }
 
@@ -237,10 +260,12 @@ mod tests {
         let after = vec![(member(0, true), exit(2, &[18])), (member(1, true), exit(3, &[19]))];
         let list: Vec<u32> = after.iter().map(|m| m.0).collect();
         let mut plan = Plan::default();
+        plan.divert(&Want::Source { group, members: after.clone() }, &known);
         plan.add(Want::Source { group, members: after.clone() }, &known);
         assert_eq!(
             plan.ops().cloned().collect::<Vec<_>>(),
             [
+                Op::PutMember(member(1, false), after[1].1.clone()),
                 Op::PutMember(after[0].0, after[0].1.clone()),
                 Op::PutMember(after[1].0, after[1].1.clone()),
                 Op::PutGroup(group, list),

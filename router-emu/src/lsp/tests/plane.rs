@@ -97,8 +97,9 @@ impl Plane {
     }
 
     /// What is wanted is what the kernel has, on every router.
-    fn check_kernels(&self) {
-        for driver in &self.routers {
+    fn check_kernels(&mut self) {
+        for driver in &mut self.routers {
+            driver.tidy(usize::MAX).unwrap();
             let mut plan = Plan::default();
             driver.engine.bundles().keys().for_each(|key| driver.engine.plan(*key, &mut plan));
             assert!(plan.is_empty(), "{}: {plan:?}", driver.engine.router().node);
@@ -108,7 +109,7 @@ impl Plane {
     }
 
     /// Every group of every source carries all its packets to the end.
-    fn check_all(&self) {
+    fn check_all(&mut self) {
         self.check_kernels();
         for (r, driver) in self.routers.iter().enumerate() {
             for (&group, members) in &driver.kernel.truth.groups {

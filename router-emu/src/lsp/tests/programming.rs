@@ -36,6 +36,7 @@ fn bundle(version: bool) -> proto::Bundle {
 fn ok(driver: &mut Driver<Memory>, phase: Phase, bundle: proto::Bundle) {
     let (results, _) = driver.program(phase, vec![bundle]).unwrap();
     assert!(results[0].ok, "{}", results[0].error);
+    driver.tidy(usize::MAX).unwrap();
     assert_eq!(driver.kernel.truth, *driver.engine.known());
 }
 
@@ -208,6 +209,7 @@ fn a_restart_finds_everything_in_place() {
     driver.engine.advertised("b", ["to-a"]);
     driver.repair().unwrap();
     driver.remember_links();
+    driver.tidy(usize::MAX).unwrap();
     let orphan = Nexthop::Member { dst: 9, mesh: Mesh::Bronze, version: false, backup: false, slot: 0 }.id();
     let mut kernel = std::mem::take(&mut driver.kernel);
     let right = kernel.truth.clone();
@@ -219,6 +221,7 @@ fn a_restart_finds_everything_in_place() {
     let engine = Engine::new(driver.engine.router().clone());
     let mut again = Driver::new(engine, kernel, journal());
     again.start().unwrap();
+    again.tidy(1).unwrap();
     assert_eq!(again.kernel.written, [Op::DelSid(sid(false).encode()), Op::DelMember(orphan)]);
     assert_eq!(again.kernel.truth, right);
     assert_eq!(active(&again), "BPDP");

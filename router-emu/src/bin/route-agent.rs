@@ -1,0 +1,8 @@
+//! The route-agent of a router; see [`router_emu::route`].
+
+use router_emu::{agent, route};
+
+fn main() -> anyhow::Result<()> {
+    let config = agent::start()?;
+    agent::run(route::agent::run(config))
+}

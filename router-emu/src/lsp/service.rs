@@ -1,0 +1,84 @@
+//! The RPC service: every call becomes a message to the agent's loop.
+
+use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio_stream::wrappers::BroadcastStream;
+use tonic::{Request, Response, Status};
+
+use crate::proto::lsp_agent_server::LspAgent;
+use crate::proto::{
+    DumpBundlesReply, DumpBundlesRequest, GetCountersReply, GetCountersRequest, LspEvent, ProgramBundleReply,
+    ProgramBundleRequest, WatchEventsRequest,
+};
+
+/// A call with the place for its answer.
+#[derive(Debug)]
+pub enum Command {
+    /// Program bundles.
+    Program(ProgramBundleRequest, oneshot::Sender<Result<ProgramBundleReply, Status>>),
+    /// Give out the bundles.
+    Dump(DumpBundlesRequest, oneshot::Sender<DumpBundlesReply>),
+    /// Read the counters.
+    Counters(oneshot::Sender<Result<GetCountersReply, Status>>),
+    /// Events so far, and those to come.
+    Watch(oneshot::Sender<(Vec<LspEvent>, broadcast::Receiver<LspEvent>)>),
+}
+
+/// Front of the agent's loop.
+#[derive(Clone, Debug)]
+pub struct Service {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Service {
+    /// A service that sends its calls to `commands`.
+    pub const fn new(commands: mpsc::Sender<Command>) -> Self {
+        Self { commands }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || Status::unavailable("the agent is ending; try again");
+        self.commands.send(command(reply)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())
+    }
+}
+
+#[tonic::async_trait]
+impl LspAgent for Service {
+    async fn program_bundle(
+        &self,
+        request: Request<ProgramBundleRequest>,
+    ) -> Result<Response<ProgramBundleReply>, Status> {
+        let request = request.into_inner();
+        self.ask(|reply| Command::Program(request, reply)).await?.map(Response::new)
+    }
+
+    async fn dump_bundles(
+        &self,
+        request: Request<DumpBundlesRequest>,
+    ) -> Result<Response<DumpBundlesReply>, Status> {
+        let request = request.into_inner();
+        self.ask(|reply| Command::Dump(request, reply)).await.map(Response::new)
+    }
+
+    async fn get_counters(
+        &self,
+        _: Request<GetCountersRequest>,
+    ) -> Result<Response<GetCountersReply>, Status> {
+        self.ask(Command::Counters).await?.map(Response::new)
+    }
+
+    type WatchEventsStream = BoxStream<'static, Result<LspEvent, Status>>;
+
+    async fn watch_events(
+        &self,
+        _: Request<WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let (old, new) = self.ask(Command::Watch).await?;
+        let new = BroadcastStream::new(new).map(|event| {
+            event.map_err(|e| Status::data_loss(format!("the watcher is too slow: {e}; watch again")))
+        });
+        Ok(Response::new(stream::iter(old.into_iter().map(Ok)).chain(new).boxed()))
+    }
+}
