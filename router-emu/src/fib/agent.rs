@@ -148,7 +148,8 @@ impl<K: Kernel> FibAgent<K> {
         if !changes.is_empty() {
             tracing::info!(changes = changes.len(), waiting = waiting.len(), "kernel routes put right");
         }
-        let mut failed: Vec<String> = waiting.into_iter().map(|(prefix, why)| format!("{prefix} {why}")).collect();
+        let mut failed: Vec<String> =
+            waiting.into_iter().map(|(prefix, why)| format!("{prefix} {why}")).collect();
         failed.extend(self.apply(&changes)?);
         Ok(failed)
     }

@@ -27,7 +27,7 @@ type Shared = Arc<Mutex<FibAgent<Netlink>>>;
 pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
     let stop = program::stop_signal()?;
     // subscribed before the first look, so that nothing is missed in between
-    let monitor = AsyncFd::new(Monitor::open(&[Group::Link])?).context("cannot watch kernel events")?;
+    let monitor = program::watch(Monitor::open(&[Group::Link])?)?;
     let agent = FibAgent::start(Netlink::open()?)?;
     tracing::info!(node = config.node, routes = agent.len(), "fib-agent started with the kernel's routes");
     let agent: Shared = Arc::new(Mutex::new(agent));
@@ -104,11 +104,17 @@ fn reply(failed: anyhow::Result<Vec<String>>) -> Result<Response<FibReply>, Stat
 
 #[tonic::async_trait]
 impl FibAgentRpc for Service {
-    async fn add_unicast_routes(&self, request: Request<UnicastRoutes>) -> Result<Response<FibReply>, Status> {
+    async fn add_unicast_routes(
+        &self,
+        request: Request<UnicastRoutes>,
+    ) -> Result<Response<FibReply>, Status> {
         reply(lock(&self.0).add(&request.into_inner().routes))
     }
 
-    async fn delete_unicast_routes(&self, request: Request<UnicastRoutes>) -> Result<Response<FibReply>, Status> {
+    async fn delete_unicast_routes(
+        &self,
+        request: Request<UnicastRoutes>,
+    ) -> Result<Response<FibReply>, Status> {
         reply(lock(&self.0).delete(&request.into_inner().routes))
     }
 

@@ -136,9 +136,8 @@ pub fn read_back(kernel: &[Route], interfaces: &Interfaces) -> WantedTable {
     for route in kernel {
         let Via::Hops(hops) = &route.via else { continue };
         let hops = hops.iter().filter_map(|hop| Some((hop.gateway?, (*names.get(&hop.oif)?).to_owned())));
-        let wanted = table
-            .entry(route.dst)
-            .or_insert_with(|| Wanted { metric: route.metric, hops: BTreeSet::new() });
+        let wanted =
+            table.entry(route.dst).or_insert_with(|| Wanted { metric: route.metric, hops: BTreeSet::new() });
         // of two metrics for a prefix the better one is used
         wanted.metric = wanted.metric.min(route.metric);
         wanted.hops.extend(hops);
@@ -174,8 +173,10 @@ mod tests {
     }
 
     fn asked(prefix: &str, hops: &[(&str, &str)]) -> UnicastRoute {
-        let next_hops =
-            hops.iter().map(|(a, i)| UnicastNextHop { address: (*a).into(), interface: (*i).into() }).collect();
+        let next_hops = hops
+            .iter()
+            .map(|(a, i)| UnicastNextHop { address: (*a).into(), interface: (*i).into() })
+            .collect();
         UnicastRoute { prefix: prefix.into(), next_hops, metric: 0 }
     }
 
@@ -226,7 +227,12 @@ mod tests {
         // the kernel lists hops in its own order and marks dead ones
         if let Via::Hops(hops) = &mut kernel[0].via {
             hops.reverse();
-            hops.push(Hop { gateway: Some("fe80::9".parse().unwrap()), oif: 9, flags: HOP_DEAD, ..Hop::default() });
+            hops.push(Hop {
+                gateway: Some("fe80::9".parse().unwrap()),
+                oif: 9,
+                flags: HOP_DEAD,
+                ..Hop::default()
+            });
         }
         assert!(plan(&wanted, &kernel, &interfaces()).0.is_empty());
     }
@@ -239,7 +245,10 @@ mod tests {
         let unwanted = Route { dst: "fd00:1::9/128".parse().unwrap(), ..good.clone() };
         let (changes, _) = plan(&wanted, &[good, other_metric, unwanted], &interfaces());
         let deleted: Vec<_> = changes.iter().map(|c| (matches!(c, Change::Delete(_)), c.prefix())).collect();
-        assert_eq!(deleted, [(true, "fd00:1::3/128".parse().unwrap()), (true, "fd00:1::9/128".parse().unwrap())]);
+        assert_eq!(
+            deleted,
+            [(true, "fd00:1::3/128".parse().unwrap()), (true, "fd00:1::9/128".parse().unwrap())]
+        );
     }
 
     proptest! {

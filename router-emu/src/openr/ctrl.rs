@@ -14,8 +14,8 @@ use super::spark::MS;
 use crate::agent::monotonic_ns;
 use crate::proto::openr_ctrl_server::OpenrCtrl;
 use crate::proto::{
-    DumpRequest, GetNeighborsReply, GetNeighborsRequest, Neighbor, Publication, SetDrainReply, SetDrainRequest,
-    SubscribeRequest,
+    DumpRequest, GetNeighborsReply, GetNeighborsRequest, Neighbor, Publication, SetDrainReply,
+    SetDrainRequest, SubscribeRequest,
 };
 
 /// A request on its way to the agent.
@@ -68,7 +68,7 @@ pub async fn obey(hub: Hub, mut commands: mpsc::Receiver<Command>) {
                     overloaded: request.overloaded,
                     metric_increment: request.metric_increment,
                 });
-                drop(reply.send(()));
+                let _ = reply.send(());
             }
         }
     }

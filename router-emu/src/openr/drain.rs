@@ -59,7 +59,12 @@ impl Drains {
             Err(e) => anyhow::bail!("cannot read the drains in {}: {e}", path.display()),
         };
         serde_json::from_str(&text).map_err(|e| {
-            anyhow::anyhow!("{}:{}:{}: {e}; remove the file to start undrained", path.display(), e.line(), e.column())
+            anyhow::anyhow!(
+                "{}:{}:{}: {e}; remove the file to start undrained",
+                path.display(),
+                e.line(),
+                e.column()
+            )
         })
     }
 

@@ -68,7 +68,11 @@ pub async fn run(socket: PathBuf, mut wanted: watch::Receiver<Option<Arc<RouteTa
 }
 
 /// Brings the agent to the table; the prefixes that it could not install.
-async fn program(socket: &PathBuf, link: &mut Option<Link>, table: &RouteTable) -> anyhow::Result<Vec<String>> {
+async fn program(
+    socket: &PathBuf,
+    link: &mut Option<Link>,
+    table: &RouteTable,
+) -> anyhow::Result<Vec<String>> {
     let failed = match link {
         Some(link) => link.update(table).await?,
         None => {
@@ -91,8 +95,12 @@ impl Link {
             .filter(|(l, r)| self.programmed.get(*l).is_none_or(|old| old.first_hops != r.first_hops))
             .map(|(l, r)| message(*l, r))
             .collect();
-        let gone: Vec<UnicastRoute> =
-            self.programmed.iter().filter(|(l, _)| !table.contains_key(*l)).map(|(l, r)| message(*l, r)).collect();
+        let gone: Vec<UnicastRoute> = self
+            .programmed
+            .iter()
+            .filter(|(l, _)| !table.contains_key(*l))
+            .map(|(l, r)| message(*l, r))
+            .collect();
         let mut failed = Vec::new();
         if !changed.is_empty() {
             let reply = deadline(self.client.add_unicast_routes(UnicastRoutes { routes: changed })).await?;
@@ -170,7 +178,11 @@ impl AsyncRead for Watched {
 }
 
 impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

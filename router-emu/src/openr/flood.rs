@@ -124,7 +124,8 @@ impl Flood {
 
     /// A connection that we asked for stands.
     pub fn connected(&mut self, id: SessionId, node: &str, interface: &str, out: &mut Vec<Action>) {
-        let wanted = self.peers.get_mut(node).filter(|p| p.links.contains_key(interface) && p.session.is_none());
+        let wanted =
+            self.peers.get_mut(node).filter(|p| p.links.contains_key(interface) && p.session.is_none());
         let Some(peer) = wanted else {
             out.push(Action::Close(id));
             return;
@@ -251,7 +252,13 @@ impl Flood {
         Some(node)
     }
 
-    fn frame(&mut self, now: Nanos, id: SessionId, frame: Frame, out: &mut Vec<Action>) -> Result<(), String> {
+    fn frame(
+        &mut self,
+        now: Nanos,
+        id: SessionId,
+        frame: Frame,
+        out: &mut Vec<Action>,
+    ) -> Result<(), String> {
         match frame {
             Frame::Open(open) => self.open(id, open, out),
             Frame::Summary(summary) => {
@@ -330,7 +337,15 @@ impl Flood {
         held.originator != self.node || held.bytes != own.bytes
     }
 
-    fn flood(&self, now: Nanos, keys: &[String], with_value: bool, path: &[String], except: Option<SessionId>, out: &mut Vec<Action>) {
+    fn flood(
+        &self,
+        now: Nanos,
+        keys: &[String],
+        with_value: bool,
+        path: &[String],
+        except: Option<SessionId>,
+        out: &mut Vec<Action>,
+    ) {
         if keys.is_empty() {
             return;
         }

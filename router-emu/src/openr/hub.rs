@@ -58,7 +58,11 @@ pub struct Hub {
 
 impl Hub {
     /// Wraps a core. `hold`: how long a silent session is borne.
-    pub fn new(core: Openr, state_dir: PathBuf, hold: Duration) -> (Self, watch::Receiver<Option<Arc<RouteTable>>>) {
+    pub fn new(
+        core: Openr,
+        state_dir: PathBuf,
+        hold: Duration,
+    ) -> (Self, watch::Receiver<Option<Arc<RouteTable>>>) {
         let (routes, receiver) = watch::channel(None);
         let inner = Inner {
             core,
@@ -70,8 +74,7 @@ impl Hub {
             hold,
             armed: None,
         };
-        let hub =
-            Self { inner: Rc::new(RefCell::new(inner)), rearm: Rc::default(), routes: Rc::new(routes) };
+        let hub = Self { inner: Rc::new(RefCell::new(inner)), rearm: Rc::default(), routes: Rc::new(routes) };
         (hub, receiver)
     }
 

@@ -285,8 +285,7 @@ impl Input<'_> {
     fn name(&mut self) -> Result<String, PacketError> {
         let start = self.at;
         let length = usize::from(self.u8()?);
-        let bytes =
-            self.bytes.get(self.at..self.at + length).ok_or(PacketError::Truncated(self.at))?;
+        let bytes = self.bytes.get(self.at..self.at + length).ok_or(PacketError::Truncated(self.at))?;
         self.at += length;
         match std::str::from_utf8(bytes) {
             Ok(name) if !name.is_empty() => Ok(name.to_owned()),
@@ -322,16 +321,17 @@ mod tests {
                     restarting,
                     heard
                 })),
-            ("[a-z0-9.]{1,40}", any::<u64>(), any::<bool>(), any::<u32>(), any::<u32>(), any::<u16>()).prop_map(
-                |(to_node, to_instance, established, hold_ms, restart_ms, store_port)| Body::Handshake(Handshake {
-                    to_node,
-                    to_instance,
-                    established,
-                    hold_ms,
-                    restart_ms,
-                    store_port
-                })
-            ),
+            ("[a-z0-9.]{1,40}", any::<u64>(), any::<bool>(), any::<u32>(), any::<u32>(), any::<u16>())
+                .prop_map(|(to_node, to_instance, established, hold_ms, restart_ms, store_port)| {
+                    Body::Handshake(Handshake {
+                        to_node,
+                        to_instance,
+                        established,
+                        hold_ms,
+                        restart_ms,
+                        store_port,
+                    })
+                }),
             any::<u64>().prop_map(|seq| Body::Heartbeat { seq }),
         ]
     }

@@ -32,9 +32,14 @@ pub type Received = (Vec<u8>, Ipv6Addr, u64);
 impl Port {
     /// Opens the socket of an interface.
     pub fn open(interface: &str, ifindex: u32) -> anyhow::Result<Self> {
-        let socket = Self::socket(interface, ifindex)
-            .with_context(|| format!("cannot open the discovery socket of {interface} (UDP port {SPARK_PORT})"))?;
-        let fd = AsyncFd::new(socket).context("cannot watch a discovery socket")?;
+        let socket = Self::socket(interface, ifindex).with_context(|| {
+            format!("cannot open the discovery socket of {interface} (UDP port {SPARK_PORT})")
+        })?;
+        // SAFETY: a Socket owns its descriptor, keeps it open and the same until it is dropped.
+        // JUSTIFICATION: tokio's own UDP socket gives no access to the kernel's arrival times.
+        let fd = unsafe { AsyncFd::register(socket) }
+            .map_err(io::Error::from)
+            .context("cannot watch a discovery socket")?;
         Ok(Self { fd, group: SocketAddrV6::new(GROUP, SPARK_PORT, 0, ifindex).into(), ifindex })
     }
 

@@ -37,7 +37,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
 
     let stop = agent::stop_signal()?;
     let listener = session::listen()?;
-    let monitor = AsyncFd::new(Monitor::open(&[Group::Link])?).context("cannot watch kernel events")?;
+    let monitor = agent::watch(Monitor::open(&[Group::Link])?)?;
     read_links(&hub, &names)?;
     tracing::info!(node = config.node, instance, "openr started");
 
@@ -89,7 +89,9 @@ async fn watch_links(hub: &Hub, mut monitor: AsyncFd<Monitor>, names: &[String])
         loop {
             match guard.get_inner_mut().try_recv().context("cannot read kernel events")? {
                 Some(KernelEvent::Link(link)) if names.contains(&link.name) => told(hub, &link),
-                Some(KernelEvent::LinkDeleted(link)) if names.contains(&link.name) => hub.link_gone(&link.name),
+                Some(KernelEvent::LinkDeleted(link)) if names.contains(&link.name) => {
+                    hub.link_gone(&link.name)
+                }
                 Some(KernelEvent::Overrun) => read_links(hub, names)?,
                 Some(_) => {}
                 None => break,

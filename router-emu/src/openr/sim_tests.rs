@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use prost::Message as _;
 use proptest::prelude::*;
+use prost::Message as _;
 
 use super::action::Event;
 use super::sim::{Sim, WORK};
@@ -130,7 +130,11 @@ fn a_killed_and_restarted_program_changes_no_route() {
         assert_eq!(before, after);
         for ((name, router), count) in sim.routers.iter().zip(counts) {
             let expected = count + usize::from(name == "chi");
-            assert_eq!(router.routes.len(), expected, "{name} computed other routes in between (goodbye {goodbye})");
+            assert_eq!(
+                router.routes.len(),
+                expected,
+                "{name} computed other routes in between (goodbye {goodbye})"
+            );
         }
         assert!(same_stores(&sim));
     }
@@ -219,7 +223,10 @@ fn an_idle_network_is_quiet() {
     println!("{rate:.2} events per second and router");
     assert!(rate < 6.0);
     assert!(sim.full() && same_stores(&sim), "refreshes keep everything alive");
-    assert!(sim.routers.values().all(|r| r.published.iter().all(|(at, _)| *at < 30_000 * MS)), "nothing to tell");
+    assert!(
+        sim.routers.values().all(|r| r.published.iter().all(|(at, _)| *at < 30_000 * MS)),
+        "nothing to tell"
+    );
 }
 
 #[test]

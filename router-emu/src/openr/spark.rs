@@ -148,7 +148,15 @@ impl Spark {
     }
 
     /// A packet arrived. `arrived` is when the kernel took it, on our clock.
-    pub fn packet(&mut self, now: Nanos, interface: &str, from: Ipv6Addr, arrived: Nanos, bytes: &[u8], out: &mut Vec<Output>) {
+    pub fn packet(
+        &mut self,
+        now: Nanos,
+        interface: &str,
+        from: Ipv6Addr,
+        arrived: Nanos,
+        bytes: &[u8],
+        out: &mut Vec<Output>,
+    ) {
         let Some(link) = self.links.get_mut(interface) else { return };
         if !link.up {
             return;
@@ -184,8 +192,12 @@ impl Spark {
 
     /// Does what is due.
     pub fn tick(&mut self, now: Nanos, out: &mut Vec<Output>) {
-        let names: Vec<String> =
-            self.links.iter().filter(|(_, link)| due(link).is_some_and(|t| t <= now)).map(|(n, _)| n.clone()).collect();
+        let names: Vec<String> = self
+            .links
+            .iter()
+            .filter(|(_, link)| due(link).is_some_and(|t| t <= now))
+            .map(|(n, _)| n.clone())
+            .collect();
         for name in names {
             self.tick_link(now, &name, out);
         }
@@ -239,12 +251,22 @@ impl Spark {
         self.links.get(interface)?.problem.as_deref()
     }
 
-    fn hello(&mut self, now: Nanos, interface: &str, address: Ipv6Addr, arrived: Nanos, from: Sender, hello: &Hello, out: &mut Vec<Output>) {
+    fn hello(
+        &mut self,
+        now: Nanos,
+        interface: &str,
+        address: Ipv6Addr,
+        arrived: Nanos,
+        from: Sender,
+        hello: &Hello,
+        out: &mut Vec<Output>,
+    ) {
         let Some(link) = self.links.get_mut(interface) else { return };
         let declared_us = link.declared_us;
         let fresh = link.neighbor.is_none();
-        let neighbor =
-            link.neighbor.get_or_insert_with(|| Neighbor::new(&from, address, declared_us, now, self.me.hold));
+        let neighbor = link
+            .neighbor
+            .get_or_insert_with(|| Neighbor::new(&from, address, declared_us, now, self.me.hold));
         let mut answer = fresh || hello.solicit;
         if neighbor.instance == from.instance {
             if hello.seq <= neighbor.last_seq && !fresh {
@@ -300,14 +322,25 @@ impl Spark {
             (State::Established, false) => {
                 // one direction is broken, or the neighbour gave us up: start over
                 neighbor.state = State::Warm;
-                out.push(Output::Down(interface.to_owned(), neighbor.node.clone(), "the neighbour does not hear us"));
+                out.push(Output::Down(
+                    interface.to_owned(),
+                    neighbor.node.clone(),
+                    "the neighbour does not hear us",
+                ));
                 Step::Lost
             }
             _ => Step::None,
         }
     }
 
-    fn handshake(&mut self, now: Nanos, interface: &str, from: &Sender, shake: &Handshake, out: &mut Vec<Output>) {
+    fn handshake(
+        &mut self,
+        now: Nanos,
+        interface: &str,
+        from: &Sender,
+        shake: &Handshake,
+        out: &mut Vec<Output>,
+    ) {
         if shake.to_node != self.me.node || shake.to_instance != self.me.instance {
             return;
         }
@@ -407,8 +440,12 @@ enum Step {
 }
 
 fn packet(me: &Identity, interface: &str, body: Body) -> Vec<u8> {
-    let from =
-        Sender { node: me.node.clone(), interface: interface.to_owned(), plane: me.plane, instance: me.instance };
+    let from = Sender {
+        node: me.node.clone(),
+        interface: interface.to_owned(),
+        plane: me.plane,
+        instance: me.instance,
+    };
     Packet { from, body }.encode()
 }
 

@@ -130,7 +130,9 @@ fn a_replayed_hello_is_ignored() {
     let (mut a, mut b) = pair();
     let mut out = Vec::new();
     b.tick(500 * MS, &mut out);
-    let Some(Output::Send(_, old)) = out.into_iter().find(|o| matches!(o, Output::Send(..))) else { panic!() };
+    let Some(Output::Send(_, old)) = out.into_iter().find(|o| matches!(o, Output::Send(..))) else {
+        panic!()
+    };
     a.packet(500 * MS, "l", A, 500 * MS, &old, &mut Vec::new());
     let mut out = Vec::new();
     a.packet(9_000 * MS, "l", A, 9_000 * MS, &old, &mut out);

@@ -39,7 +39,12 @@ fn hops(table: &RouteTable, node: &str) -> Option<(u64, Vec<String>)> {
 /// Distance and first interfaces by walking every simple path.
 fn brute(databases: &Databases, me: &str, goal: &str) -> Option<(u64, BTreeSet<String>)> {
     fn walk(
-        databases: &Databases, at: &str, goal: &str, cost: u64, first: Option<&str>, seen: &mut Vec<String>,
+        databases: &Databases,
+        at: &str,
+        goal: &str,
+        cost: u64,
+        first: Option<&str>,
+        seen: &mut Vec<String>,
         best: &mut Option<(u64, BTreeSet<String>)>,
     ) {
         if at == goal {
@@ -126,7 +131,11 @@ fn a_hard_drained_router_is_an_end_and_no_way() {
     let table = routes("n0", &databases);
     assert_eq!(hops(&table, "n1"), Some((1, vec!["l0".into()])));
     assert_eq!(hops(&table, "n2"), Some((50, vec!["l2".into()])));
-    assert_eq!(hops(&routes("n1", &databases), "n2"), Some((1, vec!["l1".into()])), "its own traffic still leaves");
+    assert_eq!(
+        hops(&routes("n1", &databases), "n2"),
+        Some((1, vec!["l1".into()])),
+        "its own traffic still leaves"
+    );
 }
 
 #[test]

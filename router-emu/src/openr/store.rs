@@ -63,14 +63,22 @@ impl Store {
 
     /// All values whose key starts with `prefix`, by key.
     pub fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        self.values.range(prefix.to_owned()..).take_while(move |(k, _)| k.starts_with(prefix)).map(|(k, v)| (k.as_str(), v))
+        self.values
+            .range(prefix.to_owned()..)
+            .take_while(move |(k, _)| k.starts_with(prefix))
+            .map(|(k, v)| (k.as_str(), v))
     }
 
     /// Writes an own value with the next version above whatever is held.
     pub fn write(&mut self, now: Nanos, key: &str, originator: &str, bytes: Vec<u8>, ttl_ms: u64) {
         let version = self.values.get(key).map_or(0, |v| v.version).saturating_add(1);
-        let value =
-            Value { version, originator: originator.to_owned(), bytes, ttl_version: 1, expires: now + ttl_ms * MS };
+        let value = Value {
+            version,
+            originator: originator.to_owned(),
+            bytes,
+            ttl_version: 1,
+            expires: now + ttl_ms * MS,
+        };
         self.values.insert(key.to_owned(), value);
     }
 
@@ -270,10 +278,13 @@ mod tests {
     }
 
     fn entries() -> impl Strategy<Value = Vec<Entry>> {
-        let one = (0u8..4, 1u64..4, 0u8..3, 0u8..3, 1u64..4).prop_map(|(key, version, originator, value, ttl)| Entry {
-            ttl_version: ttl,
-            ..entry(&format!("k{key}"), version, &format!("n{originator}"), &[value])
-        });
+        let one =
+            (0u8..4, 1u64..4, 0u8..3, 0u8..3, 1u64..4).prop_map(|(key, version, originator, value, ttl)| {
+                Entry {
+                    ttl_version: ttl,
+                    ..entry(&format!("k{key}"), version, &format!("n{originator}"), &[value])
+                }
+            });
         prop::collection::vec(one, 1..40)
     }
 

@@ -179,21 +179,31 @@ mod tests {
     use super::*;
 
     fn frame() -> impl Strategy<Value = Frame> {
-        let entry = ("[a-z:]{0,9}", any::<u64>(), "[a-z]{0,5}", any::<Option<Vec<u8>>>(), any::<u64>(), any::<u64>())
-            .prop_map(|(key, version, originator, value, ttl_ms, ttl_version)| Entry {
+        let entry =
+            ("[a-z:]{0,9}", any::<u64>(), "[a-z]{0,5}", any::<Option<Vec<u8>>>(), any::<u64>(), any::<u64>())
+                .prop_map(|(key, version, originator, value, ttl_ms, ttl_version)| Entry {
+                    key,
+                    version,
+                    originator,
+                    value,
+                    ttl_ms,
+                    ttl_version,
+                });
+        let digest = ("[a-z:]{0,9}", any::<u64>(), "[a-z]{0,5}", any::<u64>(), any::<u64>()).prop_map(
+            |(key, version, originator, hash, ttl_version)| Digest {
                 key,
                 version,
                 originator,
-                value,
-                ttl_ms,
+                hash,
                 ttl_version,
-            });
-        let digest = ("[a-z:]{0,9}", any::<u64>(), "[a-z]{0,5}", any::<u64>(), any::<u64>()).prop_map(
-            |(key, version, originator, hash, ttl_version)| Digest { key, version, originator, hash, ttl_version },
+            },
         );
         prop_oneof![
-            ("[a-z]{0,9}", any::<u32>(), any::<u32>())
-                .prop_map(|(node, version, plane)| Frame::Open(Open { version, node, plane })),
+            ("[a-z]{0,9}", any::<u32>(), any::<u32>()).prop_map(|(node, version, plane)| Frame::Open(Open {
+                version,
+                node,
+                plane
+            })),
             prop::collection::vec(digest, 0..5).prop_map(|digests| Frame::Summary(Summary { digests })),
             (prop::collection::vec(entry, 0..5), prop::collection::vec("[a-z]{1,5}", 0..5), any::<bool>())
                 .prop_map(|(entries, path, sync)| Frame::Delta(Delta { entries, path, sync })),
