@@ -114,8 +114,13 @@ fn addresses_and_neighbours_come_back_as_given() {
     }
     let neighbours = neigh::dump(&mut pair.socket).unwrap();
     let permanent: Vec<_> = neighbours.into_iter().filter(|n| n.permanent).collect();
-    let wanted =
-        neigh::Neighbour { ifindex: 1001, ip: ip("fe80::eb:ff:fe00:3ea"), mac: RIGHT_MAC, permanent: true, protocol: 0 };
+    let wanted = neigh::Neighbour {
+        ifindex: 1001,
+        ip: ip("fe80::eb:ff:fe00:3ea"),
+        mac: RIGHT_MAC,
+        permanent: true,
+        protocol: 0,
+    };
     assert_eq!(permanent, [wanted]);
     pair.socket.all(&[neigh::delete(1001, wanted.ip), addr::delete(&global)]).unwrap();
     assert!(neigh::dump(&mut pair.socket).unwrap().iter().all(|n| !n.permanent));
@@ -395,16 +400,71 @@ fn queues_are_set_replaced_read_and_removed() {
     }
 }
 
+/// Sends `count` packets of a code point to an address, from the first namespace.
+fn send(from: &OwnedFd, to: &str, dscp: u8, count: usize) {
+    netns::enter(from.as_fd(), || {
+        let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
+        let class = i32::from(dscp) << 2;
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Ipv6TClass, &class).unwrap();
+        for _ in 0..count {
+            socket.send_to(&[0; 200], (to, 9)).unwrap();
+        }
+    })
+    .unwrap();
+}
+
 #[test]
-fn the_classifier_is_accepted_and_counts_sent_packets() {
+fn the_classifier_finds_the_band_behind_real_labels() {
     let Some(mut pair) = pair() else { return };
-    // clsact takes the same filters as prio and exists on kernels without prio.
-    let egress = 0xffff_fff3;
-    pair.socket.request(&tc::replace(1001, 0xffff_fff1, tc::handle(0xffff, 0), "clsact", &[])).unwrap();
+    let tbf = tc::Tbf { rate_bps: 100_000_000, burst: 9300, limit: 200_000 };
+    let netem = tc::Netem { delay_ns: 20_000_000, limit: 1000, ..tc::Netem::default() };
+    let prio = tc::prio(1001, tc::handle(1, 1), tc::handle(2, 0), &tc::Prio::last_by_default(4));
     let program = tc::classify::program(&tc::classify::Classes::backbone(2));
-    pair.socket
-        .all(&[tc::bpf_filter(1001, egress, &program), tc::bpf_filter(1001, egress, &program)])
-        .unwrap();
+    let tree = [
+        tc::netem(1001, tc::ROOT, tc::handle(3, 0), &netem),
+        tc::tbf(1001, tc::handle(3, 1), tc::handle(1, 0), &tbf),
+        prio,
+        tc::bpf_filter(1001, tc::handle(2, 0), &program),
+    ];
+    if let Err(e) = pair.socket.all(&tree) {
+        return println!("skipped: this kernel lacks a queue kind: {e}");
+    }
+    let leaf = |band| tc::pfifo(1001, tc::handle(2, band), tc::handle(0x20 + band, 0), 50);
+    pair.socket.all(&[leaf(1), leaf(2), leaf(3), leaf(4)]).unwrap();
+    let own = addr::Address { ifindex: 1001, ip: ip("2001:db8:1::1"), prefix_len: 128 };
+    pair.socket.all(&[addr::add(&own), neigh::set_permanent(1001, ip("fe80::1"), RIGHT_MAC)]).unwrap();
+    let packets = |pair: &mut Pair| -> [u64; 4] {
+        let queues = tc::dump(&mut pair.socket, Some(1001)).unwrap();
+        [1, 2, 3, 4]
+            .map(|band| queues.iter().find(|q| q.handle == tc::handle(0x20 + band, 0)).unwrap().stats.packets)
+    };
+    let stacks: [&[u32]; 4] = [&[], &[1002], &[1002, 1003], &[1002, 1003, 526_364]];
+    for (number, labels) in stacks.into_iter().enumerate() {
+        let hop = Hop { gateway: Some(ip("fe80::1")), oif: 1001, labels: labels.to_vec(), ..Hop::default() };
+        let dst = net(&format!("2001:db8:{number}9::/48"));
+        let route = Route { via: Via::Hops(vec![hop]), ..Route::unicast(dst, 201, ip("fe80::1"), 1001) };
+        if let Err(e) = pair.socket.request(&route::add(&route, Mode::Create)) {
+            println!("skipped {} labels: this kernel has no MPLS: {e}", labels.len());
+            continue;
+        }
+        let before = packets(&mut pair);
+        let to = format!("2001:db8:{number}9::1");
+        for (dscp, count) in [(63, 1), (48, 1), (47, 3), (32, 1), (31, 5), (8, 2), (7, 6), (0, 7)] {
+            send(&pair.left, &to, dscp, count);
+        }
+        // The kernel's own chatter may join: neighbour discovery band 1, multicast reports (which begin with a
+        // hop-by-hop header) band 4.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let after = packets(&mut pair);
+            let sent = [0, 1, 2, 3].map(|i: usize| after[i] - before[i]);
+            if sent[0] >= 2 && sent[1..3] == [4, 7] && (13..20).contains(&sent[3]) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{sent:?} behind {labels:?}");
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]
