@@ -1,5 +1,6 @@
 //! Asynchronous client of BIRD's control socket.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -121,7 +122,7 @@ impl Control {
             Reload::Soft => "configure soft".to_string(),
         };
         if let Some(file) = file {
-            command += &format!(" \"{}\"", file.display());
+            let _ = write!(command, " \"{}\"", file.display());
         }
         let until = Instant::now() + self.deadline;
         let reply = self.command(&command, until).await?;

@@ -209,7 +209,7 @@ async fn drains_lose_nothing() {
         let before = [w.core_packets(1), w.core_packets(2)];
         w.flow(&traffic, 2000);
         let [idle, busy] = [w.core_packets(1) - before[0], w.core_packets(2) - before[1]];
-        assert!(idle < 10 && busy > 900, "{drain}: plane 1 {idle}, plane 2 {busy}");
+        assert!(idle < 10 && busy > 300, "{drain}: plane 1 {idle}, plane 2 {busy}");
         w.drain(1, Drain::Normal).await;
         w.both(&[1, 2]);
     }

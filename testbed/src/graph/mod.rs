@@ -11,6 +11,8 @@ pub use dot::dot;
 pub use mermaid::mermaid;
 pub use text::text;
 
+use std::fmt::Write as _;
+
 use topologies::lab::{Lab, Link, LinkKind, Node, Role};
 
 /// Whether the node is in the picture: with a plane given, other planes' routers are not.
@@ -36,7 +38,7 @@ fn label(link: &Link) -> String {
     }
     let mut text = format!("{} {}", link.capacity, link.rtt);
     if !link.srlgs.is_empty() {
-        text += &format!(" [{}]", link.srlgs.join(", "));
+        let _ = write!(text, " [{}]", link.srlgs.join(", "));
     }
     text
 }

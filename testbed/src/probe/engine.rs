@@ -63,12 +63,14 @@ pub enum ProbeError {
     Panic(&'static str),
 }
 
+type ReceiverThread = JoinHandle<Result<Report, ProbeError>>;
+
 /// A run in progress. Dropping it stops the run without waiting.
 #[derive(Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
     latest: Arc<Mutex<Option<Report>>>,
-    threads: Option<(JoinHandle<()>, JoinHandle<Result<Report, ProbeError>>)>,
+    threads: Option<(JoinHandle<()>, ReceiverThread)>,
 }
 
 impl Handle {

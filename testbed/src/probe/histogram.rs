@@ -20,7 +20,7 @@ impl Default for Histogram {
 }
 
 fn bucket(value: u64) -> usize {
-    let high = 63 - (value | 1).leading_zeros();
+    let high = (value | 1).ilog2();
     let shift = high.saturating_sub(SUB_BITS);
     let index = (u64::from(shift) << SUB_BITS) + (value >> shift);
     usize::try_from(index).unwrap_or(BUCKETS - 1)

@@ -230,6 +230,7 @@ impl LossTracker {
 
     /// The tracker as it would be if the stream ended now and only packets sent before `horizon_ns` counted as
     /// lost; for reports while it runs.
+    #[must_use]
     pub fn preview(&self, horizon_ns: u64) -> Self {
         let mut copy = self.clone();
         copy.settle(horizon_ns);
