@@ -6,3 +6,8 @@ pub mod probe;
 pub mod carrier;
 pub mod plan;
 pub mod apply;
+pub mod api;
+pub mod cli;
+pub mod failure;
+pub mod state;
+pub mod supervise;

@@ -1,2 +1,7 @@
 //! The `testbed` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(testbed::cli::main())
+}

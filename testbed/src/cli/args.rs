@@ -122,7 +122,7 @@ pub enum Command {
     },
     /// For the testbed's own processes
     #[command(hide = true, subcommand)]
-    Internal(crate::carrier::internal::Internal),
+    Internal(super::internal::Internal),
 }
 
 /// Which lab file.

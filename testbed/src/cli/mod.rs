@@ -6,6 +6,7 @@
 pub mod args;
 pub mod doctor;
 pub mod exec;
+pub mod internal;
 pub mod look;
 pub mod operate;
 pub mod probe;
@@ -55,7 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
     let global = cli.global;
     match cli.command {
         // the keeper and the supervisor make their own runtimes
-        Command::Internal(internal) => return crate::carrier::internal::run(internal),
+        Command::Internal(internal) => return internal::run(internal),
         Command::Completions { shell } => return look::completions(shell),
         Command::Schema => return look::schema(),
         Command::Validate(which) => return look::validate(&global, &which),

@@ -17,7 +17,7 @@ use crate::state::StateDir;
 pub const GUEST_PORT: u16 = 7000;
 
 /// Runs the supervisor as process 1 of the world that the carrier has prepared; returns when asked to end.
-pub fn run() -> anyhow::Result<()> {
+pub fn run() -> anyhow::Result<Carrier> {
     let surroundings = inside::prepare()?;
     let state = StateDir::at(surroundings.state);
     let carrier = surroundings.carrier;
@@ -26,7 +26,7 @@ pub fn run() -> anyhow::Result<()> {
         .with_context(|| format!("cannot read the API token {}", state.token().display()))?;
     let token = token.trim().to_owned();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    runtime.block_on(async move {
         let world = Arc::new(World::new(state.clone(), carrier)?);
         let mut terminate = signal(SignalKind::terminate())?;
         let serve = async {
@@ -42,8 +42,8 @@ pub fn run() -> anyhow::Result<()> {
             }
         };
         tokio::select! {
-            served = serve => served,
-            _ = terminate.recv() => Ok(()),
+            served = serve => served.map(|()| carrier),
+            _ = terminate.recv() => Ok(carrier),
         }
     })
 }

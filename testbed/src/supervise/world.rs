@@ -16,8 +16,8 @@ use super::repairs::Watchers;
 use super::{drain, files, status};
 use crate::api::protocol::{Health, ProgramChange, Status};
 use crate::api::server::Writer;
-use crate::apply::Kernel as _;
-use crate::apply::linux::LinuxKernel;
+use crate::apply::linux::{self, LinuxKernel};
+use crate::apply::{Kernel as _, Scope};
 use crate::carrier::Carrier;
 use crate::failure::{Code, Failure};
 use crate::plan::{self, Plan};
@@ -50,7 +50,8 @@ pub struct World {
     pub programs: Programs,
     watchers: Watchers,
     view: RwLock<View>,
-    kernel: Arc<Mutex<LinuxKernel>>,
+    kernel: Arc<Mutex<Option<LinuxKernel>>>,
+    options: plan::Options,
     converging: AtomicBool,
     change: tokio::sync::Mutex<()>,
 }
@@ -69,7 +70,8 @@ impl World {
             reaper,
             watchers: Watchers::default(),
             view: RwLock::default(),
-            kernel: Arc::new(Mutex::new(LinuxKernel::new(Path::new("/run/netns"))?)),
+            kernel: Arc::default(),
+            options: linux::probe()?,
             converging: AtomicBool::new(true),
             change: tokio::sync::Mutex::default(),
         })
@@ -93,7 +95,8 @@ impl World {
     pub async fn plan(&self, lab: Lab) -> anyhow::Result<(Plan, Vec<ProgramChange>)> {
         let cut = self.view().cut;
         let programs = self.programs.changes(&files::programs(&lab, &self.state)?);
-        let plan = self.with_kernel(move |kernel| compute(kernel, &lab, &cut)).await?;
+        let (name, options) = (lab.name.clone(), self.options);
+        let plan = self.with_kernel(&name, move |kernel| compute(kernel, &lab, &cut, options)).await?;
         Ok((plan, programs))
     }
 
@@ -114,10 +117,10 @@ impl World {
         view.drained.retain(|id| lab.planes.iter().any(|p| p.id == *id));
         let cut = view.cut.clone();
         output.progress("namespaces, links, addresses, labels").await?;
-        let wanted = lab.clone();
+        let (wanted, options) = (lab.clone(), self.options);
         let plan = self
-            .with_kernel(move |kernel| {
-                let plan = compute(kernel, &wanted, &cut)?;
+            .with_kernel(&lab.name, move |kernel| {
+                let plan = compute(kernel, &wanted, &cut, options)?;
                 if !plan.is_empty() {
                     kernel.apply(&plan, &mut |_| ())?;
                 }
@@ -144,12 +147,20 @@ impl World {
     /// Runs blocking kernel work on a thread of its own.
     async fn with_kernel<T: Send + 'static>(
         &self,
+        lab: &str,
         work: impl FnOnce(&mut LinuxKernel) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
         let kernel = Arc::clone(&self.kernel);
-        tokio::task::spawn_blocking(move || work(&mut kernel.lock().unwrap_or_else(PoisonError::into_inner)))
-            .await
-            .context("kernel work panicked")?
+        let lab = lab.to_owned();
+        let work = move || {
+            let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = match kernel.take() {
+                Some(open) => open,
+                None => LinuxKernel::open(Path::new("/run/netns"), &lab)?,
+            };
+            work(kernel.insert(open))
+        };
+        tokio::task::spawn_blocking(work).await.context("kernel work panicked")?
     }
 
     /// Cuts or restores links; says when, on CLOCK_MONOTONIC, for each.
@@ -181,17 +192,20 @@ impl World {
         self.set(|v| v.cut.clone_from(&cut_set));
         let wanted = Arc::clone(&lab);
         let links = changed.clone();
+        let options = self.options;
         let at = self
-            .with_kernel(move |kernel| {
+            .with_kernel(&lab.name, move |kernel| {
                 let mut at = Vec::new();
                 if cut {
                     for link in &links {
+                        let interface = wanted.end(&link.a).context("a link without an end")?;
+                        let socket = kernel.socket(&link.a.node).context("a node without a namespace")?;
                         at.push(monotonic_ns());
-                        kernel.set_admin(&link.a.node, &link.a.interface, false)?;
+                        socket.request(&rtnl::link::set_up(interface.ifindex, false))?;
                     }
                 } else {
                     at.resize(links.len(), monotonic_ns());
-                    let plan = compute(kernel, &wanted, &cut_set)?;
+                    let plan = compute(kernel, &wanted, &cut_set, options)?;
                     kernel.apply(&plan, &mut |_| ())?;
                 }
                 Ok(at)
@@ -338,8 +352,13 @@ impl World {
     }
 }
 
-fn compute(kernel: &mut LinuxKernel, lab: &Lab, cut: &BTreeSet<String>) -> anyhow::Result<Plan> {
-    let desired = plan::desired(lab, cut, kernel.options());
-    let observed = kernel.observe(&desired)?;
+fn compute(
+    kernel: &mut LinuxKernel,
+    lab: &Lab,
+    cut: &BTreeSet<String>,
+    options: plan::Options,
+) -> anyhow::Result<Plan> {
+    let desired = plan::desired(lab, cut, options);
+    let observed = kernel.observe(&Scope::default())?;
     Ok(plan::diff(&desired, &observed))
 }
