@@ -190,7 +190,7 @@ impl Agent {
                     self.driver.engine.advertised(node, interfaces);
                 }
                 Err(e) => {
-                    tracing::warn!(key = %value.key, error = %e, "cannot read an advertisement: left out")
+                    tracing::warn!(key = %value.key, error = %e, "cannot read an advertisement: left out");
                 }
             }
         }

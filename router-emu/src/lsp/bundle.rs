@@ -124,6 +124,8 @@ pub struct Bundle {
     /// Path in use, by LSP.
     pub active: Vec<Active>,
     lsps: Vec<Lsp>,
+    /// By LSP: how many LSPs, itself included, have its primary and backup path, if it is the first of them; else 0.
+    shares: Vec<u8>,
 }
 
 impl Bundle {
@@ -153,7 +155,8 @@ impl Bundle {
         }
         let role = role(sid, &lsps, router)?;
         mark_circles(&mut lsps, links.router(&router.node));
-        let mut bundle = Self { sid, role, wire, active: vec![Active::Primary; lsps.len()], lsps };
+        let (active, shares) = (vec![Active::Primary; lsps.len()], shares(&wire.lsps));
+        let mut bundle = Self { sid, role, wire, active, lsps, shares };
         bundle.choose(links);
         Ok(bundle)
     }
@@ -191,6 +194,7 @@ impl Bundle {
             Role::None => Want::Transit { label: self.sid.encode(), exits: Vec::new() },
             Role::Source => {
                 let members = self.in_use().filter_map(|(slot, backup, path)| {
+                    let lsps = self.shares.get(slot).copied().filter(|lsps| *lsps > 0)?;
                     let slot = u8::try_from(slot).ok()?;
                     let id = Nexthop::Member {
                         dst: self.sid.dst,
@@ -199,7 +203,7 @@ impl Bundle {
                         backup,
                         slot,
                     };
-                    Some((id.id(), exit(path, router)?.1))
+                    Some((id.id(), exit(path, router)?.1, lsps))
                 });
                 Want::Source { group: self.key(), members: members.collect() }
             }
@@ -246,6 +250,18 @@ impl Bundle {
             Active::Dropped => None,
         })
     }
+}
+
+/// LSPs with the same two paths, counted at the first of them.
+fn shares(lsps: &[proto::Lsp]) -> Vec<u8> {
+    let same = |a: &proto::Lsp, b: &proto::Lsp| a.primary == b.primary && a.backup == b.backup;
+    let count = |(i, lsp): (usize, &proto::Lsp)| {
+        if lsps.iter().take(i).any(|earlier| same(earlier, lsp)) {
+            return 0;
+        }
+        u8::try_from(lsps.iter().skip(i).filter(|later| same(later, lsp)).count()).unwrap_or(u8::MAX)
+    };
+    lsps.iter().enumerate().map(count).collect()
 }
 
 fn paths(lsps: &[Lsp]) -> impl Iterator<Item = &Path> {

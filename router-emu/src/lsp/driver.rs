@@ -110,7 +110,10 @@ impl<K: Kernel> Driver<K> {
         let mut ops = Vec::new();
         while let Some(id) = self.orphans.pop_first() {
             let known = self.engine.known();
-            let in_use = known.groups.get(&(id & !0xff)).is_some_and(|members| members.contains(&id));
+            let in_use = known
+                .groups
+                .get(&(id & !0xff))
+                .is_some_and(|members| members.iter().any(|(member, _)| *member == id));
             if known.members.contains_key(&id) && !in_use {
                 ops.push(Op::DelMember(id));
             }
@@ -321,7 +324,8 @@ impl<K: Kernel> Driver<K> {
     fn state(&self, bundle: &Bundle, with_paths: bool) -> proto::BundleState {
         let is_source = bundle.role == Role::Source;
         let (_, on_backup, dropped) = bundle.tally();
-        let programmed = self.engine.known().groups.get(&bundle.key()).map_or(0, Vec::len);
+        let group = self.engine.known().groups.get(&bundle.key());
+        let programmed = group.into_iter().flatten().map(|(_, lsps)| u32::from(*lsps)).sum();
         let lsps = if with_paths { bundle.wire.lsps.clone() } else { Vec::new() };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         proto::BundleState {
@@ -330,7 +334,7 @@ impl<K: Kernel> Driver<K> {
             is_transit: self.engine.known().sids.contains_key(&bundle.key()),
             nhg_id: if is_source { bundle.key() } else { 0 },
             wanted: count(bundle.active.len()),
-            programmed: if is_source { count(programmed) } else { 0 },
+            programmed: if is_source { programmed } else { 0 },
             on_backup: count(on_backup),
             dropped: count(dropped),
             live: true,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rtnl::nexthop::{Entry, Group, Object};
+use rtnl::nexthop::{Entry, Group, Member, Object};
 use rtnl::{Request, Socket, link, mpls, nexthop};
 
 use super::driver::Kernel;
 use super::engine::Snapshot;
-use super::state::{Exit, Known, Op};
+use super::state::{Exit, Known, Op, Share};
 use crate::agent::monotonic_ns;
 use crate::config::PROTO_LSP;
 use crate::label::{Nexthop, Sid};
@@ -57,7 +57,10 @@ impl Kernel for Netlink {
                     known.members.insert(o.id, Exit { ifindex: o.oif, gateway, labels: o.labels.into() });
                 }
                 (Entry::Group(g), decode) if g.protocol == PROTO_LSP && decode(g.id).is_some() => {
-                    known.groups.insert(g.id, g.members.into_iter().map(|m| m.id).collect());
+                    known.groups.insert(
+                        g.id,
+                        g.members.into_iter().map(|m| (m.id, m.weight.saturating_add(1))).collect(),
+                    );
                 }
                 _ => {}
             }
@@ -88,7 +91,9 @@ pub fn request(op: &Op) -> Request {
             labels: exit.labels.to_vec(),
         }),
         Op::PutGroup(id, members) => {
-            nexthop::set_group(&Group::equal(*id, PROTO_LSP, members.iter().copied()))
+            let member = |&(id, lsps): &Share| Member { id, weight: lsps.saturating_sub(1) };
+            let members = members.iter().map(member).collect();
+            nexthop::set_group(&Group { id: *id, protocol: PROTO_LSP, members })
         }
         Op::PutSid(label, exits) => {
             let hop = |e: &Exit| mpls::LabelHop { via: e.gateway, oif: e.ifindex, push: e.labels.to_vec() };

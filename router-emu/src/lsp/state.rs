@@ -21,13 +21,18 @@ pub struct Exit {
     pub labels: Arc<[u32]>,
 }
 
+/// A member of a group and its weight, the number of LSPs that it stands for. LSPs of a bundle with the same primary and
+/// the same backup path fail and return together: one object for all of them makes a repair one write, and a link that
+/// goes down has few objects for the kernel to flush.
+pub type Share = (u32, u8);
+
 /// One write to the kernel. All are idempotent (create or replace; a delete of what is not there is fine).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Create or replace a nexthop object.
     PutMember(u32, Exit),
     /// Create or replace a group with this complete list of members.
-    PutGroup(u32, Vec<u32>),
+    PutGroup(u32, Vec<Share>),
     /// Create or replace the route of a SID; duplicate exits carry weight.
     PutSid(u32, Vec<Exit>),
     /// Delete a SID's route.
@@ -88,7 +93,7 @@ pub struct Known {
     /// Nexthop objects by id.
     pub members: BTreeMap<u32, Exit>,
     /// Groups by id: their members, in order.
-    pub groups: BTreeMap<u32, Vec<u32>>,
+    pub groups: BTreeMap<u32, Vec<Share>>,
     /// Exits of SID routes by label.
     pub sids: BTreeMap<u32, Vec<Exit>>,
 }
@@ -129,7 +134,7 @@ impl Known {
     fn prune(&mut self) {
         let members = &self.members;
         self.groups.retain(|_, list| {
-            list.retain(|id| members.contains_key(id));
+            list.retain(|(id, _)| members.contains_key(id));
             !list.is_empty()
         });
     }
@@ -142,8 +147,8 @@ pub enum Want {
     Source {
         /// Group id.
         group: u32,
-        /// Members by id, in slot order.
-        members: Vec<(u32, Exit)>,
+        /// Members in slot order: id, exit, number of LSPs.
+        members: Vec<(u32, Exit, u8)>,
     },
     /// Intermediate node: the SID's route. No exits: no route.
     Transit {
@@ -187,9 +192,9 @@ impl Plan {
         }
     }
 
-    fn add_source(&mut self, group: u32, members: Vec<(u32, Exit)>, known: &Known) {
-        let list: Vec<u32> = members.iter().map(|(id, _)| *id).collect();
-        for (id, exit) in members {
+    fn add_source(&mut self, group: u32, members: Vec<(u32, Exit, u8)>, known: &Known) {
+        let list: Vec<Share> = members.iter().map(|(id, _, lsps)| (*id, *lsps)).collect();
+        for (id, exit, _) in members {
             if known.members.get(&id) != Some(&exit) {
                 self.install.push(Op::PutMember(id, exit));
             }
@@ -202,7 +207,7 @@ impl Plan {
             self.install.push(Op::PutGroup(group, list.clone()));
         }
         let ours = known.members.range(group..=group | 0xff).map(|(id, _)| *id);
-        self.cleanup.extend(ours.filter(|id| !list.contains(id)).map(Op::DelMember));
+        self.cleanup.extend(ours.filter(|id| !list.iter().any(|(kept, _)| kept == id)).map(Op::DelMember));
     }
 
     /// Adds first aid for one bundle: every member of the present group that is not wanted any more gets the exit of the
@@ -210,10 +215,11 @@ impl Plan {
     pub fn divert(&mut self, want: &Want, known: &Known) {
         let Want::Source { group, members } = want else { return };
         let present = known.groups.get(group).into_iter().flatten();
-        for (i, id) in present.enumerate().filter(|(_, id)| !members.iter().any(|(wanted, _)| wanted == *id))
+        for (i, (id, _)) in
+            present.enumerate().filter(|(_, (id, _))| !members.iter().any(|(wanted, ..)| wanted == id))
         {
-            let same_slot = members.iter().find(|(wanted, _)| wanted & 0x3f == id & 0x3f);
-            let Some((_, exit)) = same_slot.or_else(|| members.get(i % members.len().max(1))) else {
+            let same_slot = members.iter().find(|(wanted, ..)| wanted & 0x3f == id & 0x3f);
+            let Some((_, exit, _)) = same_slot.or_else(|| members.get(i % members.len().max(1))) else {
                 continue;
             };
             if known.members.get(id) != Some(exit) {
@@ -251,14 +257,14 @@ mod tests {
         let group = Nexthop::Group { dst: 3, mesh: Mesh::Gold }.id();
         let mut known = Known::default();
         let mut plan = Plan::default();
-        let before = vec![(member(0, false), exit(1, &[16])), (member(1, false), exit(2, &[17]))];
+        let before = vec![(member(0, false), exit(1, &[16]), 1), (member(1, false), exit(2, &[17]), 15)];
         plan.add(Want::Source { group, members: before }, &known);
         plan.ops().for_each(|op| known.apply(op));
 
         known.forget_interface(1);
-        assert_eq!(known.groups[&group], [member(1, false)]);
-        let after = vec![(member(0, true), exit(2, &[18])), (member(1, true), exit(3, &[19]))];
-        let list: Vec<u32> = after.iter().map(|m| m.0).collect();
+        assert_eq!(known.groups[&group], [(member(1, false), 15)]);
+        let after = vec![(member(0, true), exit(2, &[18]), 1), (member(1, true), exit(3, &[19]), 15)];
+        let list: Vec<Share> = after.iter().map(|m| (m.0, m.2)).collect();
         let mut plan = Plan::default();
         plan.divert(&Want::Source { group, members: after.clone() }, &known);
         plan.add(Want::Source { group, members: after.clone() }, &known);
@@ -283,7 +289,7 @@ mod tests {
         let group = Nexthop::Group { dst: 3, mesh: Mesh::Gold }.id();
         let mut known = Known::default();
         known.apply(&Op::PutMember(member(0, false), exit(1, &[])));
-        known.apply(&Op::PutGroup(group, vec![member(0, false)]));
+        known.apply(&Op::PutGroup(group, vec![(member(0, false), 1)]));
         known.apply(&Op::PutSid(526_364, vec![exit(1, &[]), exit(1, &[])]));
         let mut plan = Plan::default();
         plan.add(Want::Source { group, members: vec![] }, &known);

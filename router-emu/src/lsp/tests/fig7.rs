@@ -38,7 +38,7 @@ fn source_pushes_to_the_intermediates() {
     let group = known.groups.values().next().unwrap();
     let sid = SID.encode();
     let stacks: Vec<_> =
-        group.iter().map(|id| (known.members[id].ifindex, known.members[id].labels.to_vec())).collect();
+        group.iter().map(|(id, _)| (known.members[id].ifindex, known.members[id].labels.to_vec())).collect();
     assert_eq!(
         stacks,
         [

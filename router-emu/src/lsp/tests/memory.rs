@@ -47,9 +47,9 @@ impl Memory {
             Op::PutMember(_, exit) if !self.usable(exit) => return Err("Network is down".to_owned()),
             Op::PutGroup(_, members) => {
                 assert!(!members.is_empty(), "an empty group");
-                let distinct: BTreeSet<_> = members.iter().collect();
+                let distinct: BTreeSet<_> = members.iter().map(|(id, _)| id).collect();
                 assert_eq!(distinct.len(), members.len(), "a member twice");
-                if !members.iter().all(|id| self.truth.members.contains_key(id)) {
+                if !members.iter().all(|(id, _)| self.truth.members.contains_key(id)) {
                     return Err("Invalid nexthop id.".to_owned());
                 }
             }

@@ -148,6 +148,62 @@ fn groups_follow_programming_links_and_races_on_the_real_kernel() {
     assert!(driver.kernel.look().unwrap().known.members.is_empty());
 }
 
+/// Labels need a kernel with MPLS: says why if it is skipped. Run the test program in a guest to see it.
+#[test]
+fn stacks_and_sids_are_read_back_as_written() {
+    let Some(pair) = lab::pair(&["to-b", "to-c"]) else { return };
+    let settings = [("net.mpls.platform_labels", "532480"), ("net.mpls.conf.to-b.input", "1")];
+    if rtnl::sysctl::write(pair.near.as_fd(), &settings).unwrap().iter().any(Result::is_err) {
+        println!("skipped: this kernel has no MPLS");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Netlink::open().map_err(|e| e.to_string());
+    let kernel = netns::enter(pair.near.as_fd(), open).unwrap().unwrap();
+    let mut driver = Driver::new(Engine::new(router(&pair.config(folder.path(), None))), kernel, None);
+    driver.start().unwrap();
+    let path =
+        |p: &str| path_with(&p.split(' ').collect::<Vec<_>>(), |_, b| 1000 + u32::from(b.as_bytes()[0]));
+    let source = |version| {
+        let lsps =
+            ["a b d e f g", "a c d", "a c", "a b d e f g"].map(|p| lsp(path(p), Some(path("a c x y g"))));
+        proto::Bundle { sid: sid(version).encode(), lsps: lsps.to_vec() }
+    };
+    // a is an intermediate node twice on the same way, and once right before the end
+    let transit = |version| {
+        let lsps = ["s p q a b d", "s p q a b d", "s q p a c d e f"].map(|p| lsp(path(p), None));
+        proto::Bundle { sid: Sid { src: 3, ..sid(version) }.encode(), lsps: lsps.to_vec() }
+    };
+    for version in [false, true] {
+        for (phase, bundle) in [(Phase::Transit, transit(version)), (Phase::Source, source(version))] {
+            let (results, _) = driver.program(phase, vec![bundle]).unwrap();
+            assert!(results[0].ok, "{}", results[0].error);
+        }
+        same(&mut driver);
+    }
+    assert_eq!(driver.engine.known().sids.len(), 2);
+    assert_eq!(driver.engine.known().sids.values().next().unwrap().len(), 3);
+    let before = driver.kernel.look().unwrap();
+    assert!(driver.engine.reconcile(before).install.is_empty(), "what is right would be written again");
+    assert_eq!(driver.kernel.counts().unwrap().len(), 3, "two of the four LSPs are alike");
+
+    driver.engine.advertised("e", []);
+    driver.repair().unwrap();
+    same(&mut driver);
+    // nexthop objects go with the link; label routes stay, and the agent turns them away from it
+    pair.set_up("to-b", true, false);
+    driver.engine.interface(&LinkEvent {
+        interface: "to-b".to_owned(),
+        ifindex: pair.ifindex("to-b"),
+        state: LinkState::Down,
+    });
+    driver.repair().unwrap();
+    same(&mut driver);
+    let (results, _) = driver.program(Phase::Retire, vec![transit(false)]).unwrap();
+    assert!(results[0].ok, "{}", results[0].error);
+    same(&mut driver);
+}
+
 /// Hands events to the engine up to the one that was waited for.
 fn take_event(monitor: &mut Monitor, driver: &mut Driver<Netlink>, name: &str, up: bool) {
     let deadline = Instant::now() + std::time::Duration::from_secs(5);

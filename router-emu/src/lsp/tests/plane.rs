@@ -116,7 +116,7 @@ impl Plane {
                 let Some(Nexthop::Group { dst, .. }) = Nexthop::decode(group) else {
                     panic!("group {group:#x}")
                 };
-                for id in members {
+                for (id, _) in members {
                     self.walk(r, usize::from(dst), &driver.kernel.truth.members[id], 0);
                 }
             }
@@ -149,7 +149,7 @@ impl Plane {
 }
 
 fn dangling(known: &Known) {
-    let missing = known.groups.values().flatten().find(|id| !known.members.contains_key(id));
+    let missing = known.groups.values().flatten().find(|(id, _)| !known.members.contains_key(id));
     assert_eq!(missing, None);
 }
 
