@@ -26,7 +26,7 @@ pub const NAMES: &[&str] = &[
 /// Modules without which no lab of any kind can live; loaded by process 1 in the guest.
 pub const GUEST_BASE: &[&str] = &["veth", "sch_tbf", "sch_prio", "nf_tables"];
 /// What a label-switched backbone needs on top.
-pub const WAN: &[&str] = &["mpls_router", "mpls_iptunnel"];
+pub const WAN: &[&str] = &["mpls_router", "mpls_iptunnel", "cls_bpf"];
 /// What a training fabric needs on top.
 pub const FABRIC: &[&str] = &["rdma_rxe", "ib_uverbs", "sch_netem", "sch_htb", "cls_u32", "cls_bpf"];
 

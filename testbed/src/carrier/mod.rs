@@ -7,17 +7,27 @@
 
 pub mod apt;
 pub mod bzimage;
+mod cgroup;
+pub mod choose;
 pub mod clock;
 pub mod cpio;
+pub mod doctor;
+pub mod features;
+pub mod gc;
 pub mod guest_exec;
+mod host;
 mod ifconfig;
 pub mod initramfs;
 pub mod inside;
+pub mod keep;
+pub mod keeper;
 pub mod kernel;
 pub mod kmod;
+pub mod kvm;
 pub mod lock;
 pub mod modules;
 pub mod qemu;
+pub mod record;
 
 use std::path::PathBuf;
 use std::{env, fmt};
