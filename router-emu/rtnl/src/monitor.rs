@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use nix::sys::socket::{MsgFlags, recv};
 
@@ -122,6 +122,12 @@ impl Monitor {
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        socket::inner_fd(&self.inner)
     }
 }
 

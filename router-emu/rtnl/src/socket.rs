@@ -1,7 +1,7 @@
 //! A netlink socket that sends many requests at once and accounts for each.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
@@ -230,6 +230,12 @@ impl Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        inner_fd(&self.inner)
+    }
+}
+
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.inner.as_raw_fd()
@@ -257,7 +263,7 @@ pub(crate) fn open_raw(protocol: isize) -> io::Result<RawSocket> {
 }
 
 /// Borrows the descriptor of a raw socket.
-fn inner_fd(socket: &RawSocket) -> BorrowedFd<'_> {
+pub(crate) fn inner_fd(socket: &RawSocket) -> BorrowedFd<'_> {
     // SAFETY: the descriptor is open and owned by `socket`, which outlives the borrow by the signature's lifetime.
     // JUSTIFICATION: netlink-sys offers only `AsRawFd`, and nix's options want an `AsFd`.
     unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
@@ -284,4 +290,45 @@ pub(crate) fn outcome(message: &Message<'_>, doing: &str) -> Result<(), KernelEr
         wire::find(wire::attrs_after(message.body, fixed), 1).map(wire::text)
     };
     Err(KernelError { errno: code.checked_neg().unwrap_or(libc::EIO), text, doing: doing.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An `NLMSG_ERROR` body: errno, the request's header, what follows.
+    fn error_body(errno: i32, request_length: u32, rest: &[u8]) -> Vec<u8> {
+        [&errno.to_ne_bytes()[..], &request_length.to_ne_bytes(), &[0; 12], rest].concat()
+    }
+
+    fn text_attribute(text: &str) -> Vec<u8> {
+        let mut attributes = wire::Attrs::new();
+        attributes.str(1, text);
+        attributes.into_bytes()
+    }
+
+    #[test]
+    fn the_kernels_text_is_found_behind_a_capped_and_a_repeated_request() {
+        let text = text_attribute("Invalid nexthop id");
+        let capped = error_body(-22, 100, &text);
+        let repeated = error_body(-22, 36, &[vec![0; 20], text].concat());
+        for (flags, body) in [(wire::F_CAPPED, capped), (0, repeated)] {
+            let flags = flags | wire::F_ACK_TLVS;
+            let message = Message { kind: wire::MSG_ERROR, flags, seq: 1, body: &body };
+            let error = outcome(&message, "set nexthop group 9").unwrap_err();
+            let wanted = "cannot set nexthop group 9: Invalid argument (kernel: Invalid nexthop id)";
+            assert_eq!(error.to_string(), wanted);
+        }
+        let done = [&0i32.to_ne_bytes()[..], &[1, 2]].concat();
+        let message = Message { kind: wire::MSG_DONE, flags: 0, seq: 1, body: &done };
+        assert_eq!(outcome(&message, ""), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_acknowledgement_panics(kind in 2u16..4, flags in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = outcome(&Message { kind, flags, seq: 1, body: &body }, "");
+        }
+    }
 }

@@ -154,6 +154,8 @@ pub fn attrs_after(bytes: &[u8], header: usize) -> AttrIter<'_> {
     AttrIter { rest: bytes.get(align(header)..).unwrap_or_default() }
 }
 
+// Two words, and looked through several times for several kinds.
+#[allow(clippy::copy_iterator)]
 impl<'a> Iterator for AttrIter<'a> {
     type Item = (u16, &'a [u8]);
 
@@ -235,7 +237,7 @@ pub struct Message<'a> {
 }
 
 /// Iterates over the messages of a datagram; ends at the first that does not fit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MessageIter<'a> {
     rest: &'a [u8],
 }

@@ -2,8 +2,10 @@
 //!
 //! Skipped with a printed reason where the caller may not make namespaces.
 
+#![allow(clippy::unwrap_used)]
+
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
@@ -70,8 +72,7 @@ fn wait_for<T>(monitor: &mut Monitor, mut found: impl FnMut(&Event) -> Option<T>
             }
         }
         assert!(Instant::now() < deadline, "no such event within 5 s");
-        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(monitor.as_raw_fd()) };
-        let mut polled = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN)];
+        let mut polled = [nix::poll::PollFd::new(monitor.as_fd(), nix::poll::PollFlags::POLLIN)];
         nix::poll::poll(&mut polled, 100u16).unwrap();
     }
 }
@@ -512,7 +513,9 @@ fn counters_count_by_interface_prefix_and_class_and_survive_changes() {
         })
         .unwrap();
     };
-    [7, 8, 31, 32, 63].into_iter().for_each(|dscp| send(dscp << 2));
+    for dscp in [7, 8, 31, 32, 63] {
+        send(dscp << 2);
+    }
     let count = |counters: &mut nft::Counters, tag: &str| {
         let all = counters.read().unwrap();
         all.into_iter().find(|c| c.tag == tag).map(|c| (c.packets, c.bytes)).unwrap()

@@ -237,7 +237,7 @@ impl Diff<'_> {
                 self.push(Change::SetQueue { node, interface, ifindex, mtu: wanted.mtu, from, to }, reason);
             }
             (Some(_), None) => {
-                self.push(Change::RemoveQueue { node, interface, ifindex }, "no longer shaped")
+                self.push(Change::RemoveQueue { node, interface, ifindex }, "no longer shaped");
             }
             _ => {}
         }

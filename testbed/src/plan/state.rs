@@ -17,6 +17,7 @@ pub struct State {
 
 impl State {
     /// The part of the state that concerns some nodes.
+    #[must_use]
     pub fn only(&self, nodes: &BTreeSet<String>) -> Self {
         let wanted =
             |(name, node): (&String, &Node)| nodes.contains(name).then(|| (name.clone(), node.clone()));
@@ -117,8 +118,8 @@ pub struct Mac(pub [u8; 6]);
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        let bytes = self.0.map(|byte| format!("{byte:02x}"));
+        f.write_str(&bytes.join(":"))
     }
 }
 

@@ -248,7 +248,7 @@ impl LinuxKernel {
         match change {
             Change::RemoveLabel { label, .. } => requests.push(mpls::delete(*label)),
             Change::RemoveRoute { route, ifindex, .. } => {
-                requests.push(route::delete(&kernel_route(route, *ifindex)))
+                requests.push(route::delete(&kernel_route(route, *ifindex)));
             }
             Change::AddRoute { route, ifindex, .. } => {
                 // Appending makes routes of the same prefix one multipath route.

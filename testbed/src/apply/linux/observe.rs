@@ -168,6 +168,10 @@ fn read_labels(
 
 /// The link-local address that the kernel makes of a hardware address (RFC 4291, appendix A).
 fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.0;
-    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+    let mut bytes = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
+    let (company, device) = mac.0.split_at(3);
+    bytes[8..11].copy_from_slice(company);
+    bytes[13..].copy_from_slice(device);
+    bytes[8] ^= 2; // the universal bit is inverted
+    Ipv6Addr::from(bytes)
 }
