@@ -1,7 +1,7 @@
 //! Asks all routers at once, waits for none of them longer than a deadline.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::future::join_all;
@@ -17,6 +17,9 @@ use crate::topology::merge;
 const STORES: usize = 2;
 /// Time after which another router is asked for its store while the first ones keep silent.
 const HEDGE: Duration = Duration::from_millis(300);
+
+/// Time to wait for a second store once there is one: it is worth having, not worth a cycle.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What the routers said.
 #[derive(Debug, Default)]
@@ -69,10 +72,12 @@ async fn stores<A: Agents>(agents: &A, order: &[&str]) -> (Vec<(String, Vec<KeyV
     };
     asked.extend(waiting.by_ref().take(STORES).map(|r| ask(r)));
     let (mut got, mut errors) = (Vec::new(), Vec::new());
-    while got.len() < STORES && !asked.is_empty() {
+    let mut enough: Option<Instant> = None;
+    while got.len() < STORES && !asked.is_empty() && enough.is_none_or(|at| Instant::now() < at) {
         match tokio::time::timeout(HEDGE, asked.next()).await {
             Ok(Some((Ok(store), router))) => {
                 got.push((router, store));
+                enough = enough.or(Some(Instant::now() + GRACE));
                 continue;
             }
             Ok(Some((Err(e), _))) => errors.push(e.to_string()),

@@ -21,6 +21,8 @@ use crate::traffic::{Pair, TrafficMatrix};
 
 /// Errors kept for `GetState`; the rest is in the log.
 const ERRORS_KEPT: usize = 32;
+/// Longest time between cycles until the first one in which every pair succeeded: routers may still be starting.
+const START_UP: Duration = Duration::from_secs(1);
 /// Pause between two tries to get the leader's lock.
 const LOCK_RETRY: Duration = Duration::from_secs(1);
 
@@ -103,6 +105,7 @@ impl<A: Agents, L: Lock> Controller<A, L> {
     pub async fn run(mut self, mut requests: mpsc::Receiver<CycleRequest>) -> anyhow::Result<()> {
         let period = Duration::from_millis(self.config.cycle_ms);
         let mut next = tokio::time::Instant::now();
+        let mut settled = false;
         loop {
             if self.epoch.is_none() && !self.lead().await? {
                 tokio::time::sleep(LOCK_RETRY).await;
@@ -116,9 +119,11 @@ impl<A: Agents, L: Lock> Controller<A, L> {
                 },
                 () = due, if !period.is_zero() => None,
             };
+            let start = tokio::time::Instant::now();
+            let state = self.cycle().await;
+            settled |= state.pairs_failed == 0 && state.pairs_ok > 0;
             // from the start of this cycle: one that is late does not make the next one hurry
-            next = tokio::time::Instant::now() + period;
-            self.cycle().await;
+            next = if settled { start + period } else { tokio::time::Instant::now() + period.min(START_UP) };
             if let Some(request) = request {
                 let _ = request.send(());
             }

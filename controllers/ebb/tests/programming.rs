@@ -219,13 +219,9 @@ async fn a_fenced_leader_stops_writing() {
     p.take_writes();
     // a rival takes over while this one sleeps through its cycle: agents know, the lock knows
     lock.rival();
-    p.inject({
-        let p = p.clone();
-        move |_, call| {
-            assert!(call != Call::Program(Phase::Source), "written after being fenced");
-            let _ = &p;
-            Verdict::Work
-        }
+    p.inject(|_, call| {
+        assert!(!matches!(call, Call::Program(_)), "written after being fenced");
+        Verdict::Work
     });
     for r in p.lock().routers.values_mut() {
         r.epoch = 77;
@@ -370,6 +366,13 @@ async fn a_dead_router_does_not_hold_up_the_store() {
     let asked: Vec<_> = p.lock().calls.iter().filter(|c| c.1 == Call::Store).map(|c| c.0.clone()).collect();
     assert!(!asked.contains(&name(0)), "those that answered are asked first: {asked:?}");
 
+    // one router left: its store will do
+    p.inject(|r, call| if call == Call::Store && r != name(4) { Verdict::Hang } else { Verdict::Work });
+    let start = Instant::now();
+    let s = ctl.cycle().await;
+    assert_eq!(s.pairs_failed, 0);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+
     p.inject(|_, call| if call == Call::Store { Verdict::Silent } else { Verdict::Work });
     let s = ctl.cycle().await;
     assert!(s.errors.iter().any(|e| e.contains("routers keep what they have")), "{:?}", s.errors);
@@ -394,4 +397,67 @@ async fn same_snapshot_same_mesh() {
     shuffled.routers.reverse();
     assert_eq!(mesh(c.clone()).await, mesh(c).await);
     assert_eq!(mesh(shuffled.clone()).await, mesh(shuffled).await);
+}
+
+/// Until everything has worked once, cycles follow each other quickly; then by the clock.
+#[tokio::test]
+async fn at_the_start_cycles_come_quickly_until_the_plane_is_programmed() {
+    let (mut c, p) = plane();
+    c.cycle_ms = 3_600_000;
+    let mut silent_cycles = 2 * c.routers.len();
+    p.inject(move |_, call| {
+        if call == Call::Bundles && silent_cycles > 0 {
+            silent_cycles -= 1;
+            return Verdict::Silent;
+        }
+        Verdict::Work
+    });
+    let ctl = controller(&c, &p);
+    let shared = ctl.shared();
+    let (requests, asked) = tokio::sync::mpsc::channel(1);
+    let running = tokio::spawn(ctl.run(asked));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while shared.state(false).pairs_ok < 6 {
+        assert!(Instant::now() < deadline, "{:?}", shared.state(false));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(shared.state(false).cycle, 3);
+    let (done, ended) = tokio::sync::oneshot::channel();
+    requests.send(done).await.unwrap();
+    ended.await.unwrap();
+    assert_eq!(shared.state(false).cycle, 4);
+    drop(requests);
+    running.await.unwrap().unwrap();
+}
+
+/// What an aborted cycle leaves behind goes, wherever it is: a version that is not live, a live one in the wrong place.
+#[tokio::test]
+async fn left_over_sids_are_removed() {
+    let (c, p) = plane();
+    let mut ctl = controller(&c, &p);
+    ctl.cycle().await;
+    p.take_writes();
+    let live = p.live(&name(0), key(1, 6, Mesh::Gold)).unwrap();
+    let lsps = p.lock().routers[&name(0)].groups[&live.bundle()].1.clone();
+    let nobody = key(77, 78, Mesh::Gold);
+    for (router, sid) in
+        [(name(3), live.flipped()), (name(4), live), (name(9), live.flipped()), (name(9), nobody)]
+    {
+        p.lock().routers.get_mut(&router).unwrap().sids.insert(sid.encode(), lsps.clone());
+    }
+    assert_eq!(p.leftovers().len(), 4);
+    let s = ctl.cycle().await;
+    assert_eq!((s.pairs_ok, s.pairs_failed), (6, 0));
+    assert!(p.take_writes().iter().all(|w| w.phase == Phase::Retire), "nothing is programmed for it");
+    assert_eq!(p.leftovers(), Vec::<String>::new());
+
+    // a source that does not answer may be using any version: its SIDs are left alone
+    p.lock().routers.get_mut(&name(3)).unwrap().sids.insert(live.flipped().encode(), lsps);
+    p.inject(|r, call| if call == Call::Bundles && r == name(0) { Verdict::Silent } else { Verdict::Work });
+    ctl.cycle().await;
+    assert_eq!(p.leftovers().len(), 1);
+    assert!(p.take_writes().is_empty());
+    p.heal();
+    ctl.cycle().await;
+    assert_eq!(p.leftovers(), Vec::<String>::new());
 }
