@@ -1,13 +1,16 @@
-//! The orchestrator.
+//! The orchestrator: worlds for labs, what the kernel must be told, the supervisor inside, the command line.
+//!
+//! In this room: carriers, plan and apply, supervision, BIRD's files, probes, drawings, the API and its client. Not in
+//! this room: what a lab file means (`topologies`), what routers and controllers do (`router-emu`, `controllers`).
 
-pub mod bird;
-pub mod graph;
-pub mod probe;
-pub mod carrier;
-pub mod plan;
-pub mod apply;
 pub mod api;
+pub mod apply;
+pub mod bird;
+pub mod carrier;
 pub mod cli;
 pub mod failure;
+pub mod graph;
+pub mod plan;
+pub mod probe;
 pub mod state;
 pub mod supervise;

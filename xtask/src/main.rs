@@ -90,12 +90,8 @@ fn test(args: &[String]) -> Result<u8, Stop> {
     } else {
         eprintln!("xtask: no clippy in this toolchain: lints are not checked");
     }
-    if full {
-        // SAFETY: no other thread runs yet.
-        // JUSTIFICATION: the test processes read it from the environment that they inherit.
-        unsafe { std::env::set_var("TESTBED_E2E_FULL", "1") };
-    }
-    build::cargo("tests", &["test", "--release", "--workspace", "--no-fail-fast"])?;
+    let long: &[(&str, &str)] = if full { &[("TESTBED_E2E_FULL", "1")] } else { &[] };
+    build::cargo_with("tests", &["test", "--release", "--workspace", "--no-fail-fast"], long)?;
     eprintln!("xtask: all passed");
     Ok(0)
 }

@@ -1,7 +1,5 @@
 //! `link`, `program`, `drain`, `undrain`, `cycle`: acting on a running lab.
 
-use std::io::IsTerminal as _;
-
 use topologies::lab::Lab;
 use topologies::select::Selector;
 
@@ -149,7 +147,7 @@ pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
             }
         })
         .await?;
-    if global.format == Format::Json || args.mesh || !std::io::stdout().is_terminal() {
+    if global.format == Format::Json || args.mesh {
         show::json(&document)?;
     } else {
         print!("{}", show::cycle(&document));
