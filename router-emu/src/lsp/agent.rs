@@ -27,6 +27,8 @@ use crate::rpc;
 
 /// Bundles written before the loop looks for link events again: a repair must not wait for a whole cycle's programming.
 const CHUNK: usize = 4;
+/// Groups put in order at a time after a repair.
+const SETTLE: usize = 1;
 /// Left-over nexthop objects deleted at a time; each takes the kernel a grace period.
 const TIDY: usize = 2;
 /// Counters are not read more often than this before a re-programming.
@@ -111,7 +113,13 @@ impl Agent {
                     None
                 }
                 command = commands.recv() => Some(command),
-                // gives way to the other tasks first: there is nothing urgent about it
+                // gives way to the other tasks first: no packet is lost any more
+                () = tokio::task::yield_now(), if self.driver.is_unsettled() => {
+                    let outcome = self.driver.settle(SETTLE)?;
+                    self.counters.restarted(&outcome.replaced);
+                    None
+                }
+                // the same, and less urgent still
                 () = tokio::task::yield_now(), if self.driver.is_untidy() => {
                     self.driver.tidy(TIDY)?;
                     None

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bundle::{Bundle, Role};
-use super::engine::{Engine, Repair, Snapshot};
+use super::engine::{Engine, Repair, Snapshot, rank};
 use super::journal::Journal;
 use super::state::{Op, Plan};
 use crate::label::{Nexthop, Sid};
@@ -45,6 +45,8 @@ pub struct Driver<K> {
     /// The kernel.
     pub kernel: K,
     journal: Option<Journal>,
+    /// Groups that first aid has left in disorder; see [`Driver::settle`].
+    unsettled: BTreeSet<u32>,
     /// Members that are in no group any more; see [`Driver::tidy`].
     orphans: BTreeSet<u32>,
 }
@@ -52,7 +54,7 @@ pub struct Driver<K> {
 impl<K: Kernel> Driver<K> {
     /// Puts the three together; without a journal nothing is remembered.
     pub const fn new(engine: Engine, kernel: K, journal: Option<Journal>) -> Self {
-        Self { engine, kernel, journal, orphans: BTreeSet::new() }
+        Self { engine, kernel, journal, unsettled: BTreeSet::new(), orphans: BTreeSet::new() }
     }
 
     /// Start of the agent: reads the journal, looks at the kernel and writes only what differs.
@@ -77,21 +79,62 @@ impl<K: Kernel> Driver<K> {
         let plan = self.engine.reconcile(snapshot);
         let mut outcome = Outcome::default();
         let failed = self.send_in_steps(&plan, &mut outcome)?;
-        self.settle(failed, &mut outcome)?;
+        self.insist(failed, &mut outcome)?;
         Ok(outcome)
     }
 
-    /// Answers the link events that the engine has taken since the last call, with one batch.
+    /// Answers the link events that the engine has taken since the last call, with one batch: first aid, SID routes, and
+    /// groups that are not there. Groups that live on are left to [`Driver::settle`], so that an event right behind this
+    /// one does not wait for them.
     ///
     /// # Errors
     /// A kernel that does not answer.
     pub fn repair(&mut self) -> anyhow::Result<(Repair, Outcome)> {
         let repair = self.engine.repair();
+        let mut ops: Vec<&Op> = Vec::with_capacity(repair.plan.urgent.len() + repair.plan.install.len());
+        for op in repair.plan.ops() {
+            let waits = match op {
+                Op::PutGroup(id, _) => self.engine.known().groups.contains_key(id),
+                Op::PutMember(id, _) => {
+                    let group = self.engine.known().groups.get(&(id & !0xff));
+                    group.is_some_and(|members| members.iter().all(|(member, _)| member != id))
+                }
+                Op::DelMember(_) => true,
+                Op::PutSid(..) | Op::DelSid(_) | Op::DelGroup(_) => false,
+            };
+            if !waits {
+                ops.push(op);
+            } else if !self.orphans.keep(op) {
+                self.unsettled.insert(op.key());
+            }
+        }
         let mut outcome = Outcome::default();
-        let ops: Vec<&Op> = repair.plan.ops().filter(|op| !self.orphans.keep(op)).collect();
         let failed = self.send(&ops, &mut outcome)?;
-        self.settle(failed, &mut outcome)?;
+        self.insist(failed, &mut outcome)?;
         Ok((repair, outcome))
+    }
+
+    /// Whether [`Driver::settle`] has something to do.
+    pub fn is_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Puts up to `most` groups in order that first aid has left with members of other names, gold first.
+    ///
+    /// # Errors
+    /// A kernel that does not answer.
+    pub fn settle(&mut self, most: usize) -> anyhow::Result<Outcome> {
+        let mut keys: Vec<u32> = self.unsettled.iter().copied().collect();
+        keys.sort_unstable_by_key(|&key| (rank(key), key));
+        let mut plan = Plan::default();
+        for key in keys.into_iter().take(most) {
+            self.unsettled.remove(&key);
+            self.engine.plan(key, &mut plan);
+        }
+        let mut outcome = Outcome::default();
+        let failed = self.send_in_steps(&plan, &mut outcome)?;
+        self.insist(failed, &mut outcome)?;
+        Ok(outcome)
     }
 
     /// Whether [`Driver::tidy`] has something to do.
@@ -180,7 +223,7 @@ impl<K: Kernel> Driver<K> {
         let mut outcome = Outcome::default();
         let install: Vec<&Op> = plan.install.iter().collect();
         let failed = self.send(&install, &mut outcome)?;
-        self.settle(failed, &mut outcome)?;
+        self.insist(failed, &mut outcome)?;
         let written_ns = self.kernel.now_ns();
         let results = staged.into_iter().map(|(sid, stage)| {
             let error = self.finish(phase, stage, &outcome).err().unwrap_or_default();
@@ -302,7 +345,7 @@ impl<K: Kernel> Driver<K> {
 
     /// After a refusal: the kernel has most likely dropped objects of an interface that just went down. Looks at it
     /// again and sends what is missing, until nothing is refused or the rounds are used up.
-    fn settle(&mut self, mut failed: bool, outcome: &mut Outcome) -> anyhow::Result<()> {
+    fn insist(&mut self, mut failed: bool, outcome: &mut Outcome) -> anyhow::Result<()> {
         for _ in 0..ROUNDS {
             if !failed {
                 return Ok(());

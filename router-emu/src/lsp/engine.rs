@@ -278,7 +278,7 @@ impl Engine {
 }
 
 /// Order of repair: SID routes, then gold, silver, bronze.
-fn rank(key: u32) -> u32 {
+pub(super) fn rank(key: u32) -> u32 {
     match Nexthop::decode(key) {
         Some(Nexthop::Group { mesh, .. } | Nexthop::Member { mesh, .. }) => match mesh.code() {
             0 => 4,

@@ -162,7 +162,7 @@ impl Table {
                 let wanted = wanted.filter(|group| self.groups.contains(group));
                 match (wanted, self.installed.get(&(prefix, mesh))) {
                     (Some(wanted), there) if there != Some(wanted) => {
-                        puts.push(Op::Put(prefix, mesh, *wanted))
+                        puts.push(Op::Put(prefix, mesh, *wanted));
                     }
                     (None, Some(_)) => deletes.push(Op::Delete(prefix, mesh)),
                     _ => {}
@@ -181,7 +181,9 @@ impl Table {
     fn touch_group(&mut self, group: u32) {
         let sites: BTreeSet<u8> =
             self.map.iter().filter(|(_, g)| **g == group).map(|((site, _), _)| *site).collect();
-        sites.into_iter().for_each(|site| self.touch_site(site));
+        for site in sites {
+            self.touch_site(site);
+        }
     }
 }
 

@@ -99,6 +99,9 @@ impl Plane {
     /// What is wanted is what the kernel has, on every router.
     fn check_kernels(&mut self) {
         for driver in &mut self.routers {
+            while driver.is_unsettled() {
+                driver.settle(1).unwrap();
+            }
             driver.tidy(usize::MAX).unwrap();
             let mut plan = Plan::default();
             driver.engine.bundles().keys().for_each(|key| driver.engine.plan(*key, &mut plan));
@@ -110,7 +113,13 @@ impl Plane {
 
     /// Every group of every source carries all its packets to the end.
     fn check_all(&mut self) {
+        // first aid alone must do, and the order after it
+        self.check_packets();
         self.check_kernels();
+        self.check_packets();
+    }
+
+    fn check_packets(&self) {
         for (r, driver) in self.routers.iter().enumerate() {
             for (&group, members) in &driver.kernel.truth.groups {
                 let Some(Nexthop::Group { dst, .. }) = Nexthop::decode(group) else {
@@ -233,7 +242,9 @@ proptest! {
                     }
                 }
             }
-            plane.check_kernels();
+            for driver in &plane.routers {
+                dangling(&driver.kernel.truth);
+            }
         }
         plane.settle();
         plane.check_all();
