@@ -128,12 +128,27 @@ fn prepare(
             Ok(prepared)
         }
         ProgramKind::Openr | ProgramKind::FibAgent | ProgramKind::LspAgent | ProgramKind::RouteAgent => {
-            let config = serde_json::to_string_pretty(&router_config(lab, node))?;
+            let config = router_config(lab, node);
             let path = dir.join("router.json");
             let argv = vec![text(&bin.join(name)), "--config".into(), text(&path)];
-            Ok(vec![Prepared { spec: spec(name, argv, &config), files: vec![(path, config)] }])
+            let read = serde_json::to_string_pretty(&what_it_reads(kind, config.clone()))?;
+            let whole = serde_json::to_string_pretty(&config)?;
+            Ok(vec![Prepared { spec: spec(name, argv, &read), files: vec![(path, whole)] }])
         }
     }
+}
+
+/// The part of the router's configuration that a program uses: a change of the rest is no reason to start it again.
+fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
+    if kind != ProgramKind::Openr {
+        // only openr tells others about its links
+        for interface in &mut config.interfaces {
+            interface.capacity_bps = 0;
+            interface.declared_rtt_us = 0;
+            interface.srlgs.clear();
+        }
+    }
+    config
 }
 
 fn bird_binary() -> String {
