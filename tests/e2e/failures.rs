@@ -63,6 +63,15 @@ pub fn r1_local_repair(lab: &Lab) -> anyhow::Result<()> {
             report.sent(),
             report.losses().trim_end()
         ));
+        for event in events.iter().filter(|e| e.at_ns >= cut.at_ns && e.kind.starts_with("lsp.")) {
+            note(format!(
+                "  {:8.1} ms  {:<14} {:<9} {}",
+                ms(event.at_ns - cut.at_ns),
+                event.kind,
+                event.subject,
+                event.detail
+            ));
+        }
         times.push(took);
         // after the repair, without any controller, nothing more is lost
         lossless(&GOLD.send(&lab.cli, 2.0)?, "the time after a local repair, controllers stopped")?;

@@ -1,5 +1,6 @@
 //! The end-to-end suite: one lab, brought up once in the carrier of `TESTBED_E2E_CARRIER` (default `auto`), and tests in
-//! order on it, each of which finds it ready and leaves it so. A name or a part of one as argument runs only those tests.
+//! order on it, each of which finds it ready and leaves it so. Parts of names as argument, with commas
+//! between them, run only those tests.
 //! `TESTBED_E2E_FULL=1` runs the long forms, `TESTBED_E2E_CUTS=N` sets how many links the local-repair test cuts.
 //!
 //! Names begin with the number of what they show (F1, P1, ...), as the papers' check list has it.
@@ -30,8 +31,11 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // one lab: one test at a time, in order
     arguments.test_threads = Some(1);
+    let wanted = arguments.filter.take().unwrap_or_default();
+    let chosen = |trial: &Trial| wanted.split(',').any(|part| trial.name().contains(part));
+    let trials: Vec<Trial> = trials().into_iter().filter(chosen).collect();
     if arguments.list {
-        return libtest_mimic::run(&arguments, trials()).exit_code();
+        return libtest_mimic::run(&arguments, trials).exit_code();
     }
     let guard = match cli::program().and_then(|program| Guard::start(&program)) {
         Ok(guard) => guard,
@@ -40,7 +44,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let conclusion = libtest_mimic::run(&arguments, trials());
+    let conclusion = libtest_mimic::run(&arguments, trials);
     drop(guard);
     conclusion.exit_code()
 }
