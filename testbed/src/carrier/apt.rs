@@ -30,7 +30,13 @@ impl PrivateApt {
     /// # Errors
     /// [`Lacking`] if there is no apt, no mirror or no archive keyring.
     pub fn new(home: &Path, suite: &str) -> Result<Self> {
-        if Command::new("apt-get").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        if Command::new("apt-get")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_err()
+        {
             return Err(Lacking::error("no apt-get here to fetch a guest kernel with", OWN_KERNEL));
         }
         let mirror = match std::env::var("TESTBED_MIRROR") {
@@ -49,7 +55,8 @@ impl PrivateApt {
             )
         })?;
         for folder in ["state/lists/partial", "cache/archives/partial", "sources.d", "preferences.d"] {
-            fs::create_dir_all(home.join(folder)).with_context(|| format!("cannot make {folder} in {}", home.display()))?;
+            fs::create_dir_all(home.join(folder))
+                .with_context(|| format!("cannot make {folder} in {}", home.display()))?;
         }
         fs::write(home.join("state/status"), "")?;
         let architecture = "amd64";
@@ -111,7 +118,8 @@ impl PrivateApt {
     /// [`Lacking`] with apt's last complaint.
     pub fn download(&self, packages: &[String], folder: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(folder)?;
-        let args: Vec<&str> = ["-q", "download"].into_iter().chain(packages.iter().map(String::as_str)).collect();
+        let args: Vec<&str> =
+            ["-q", "download"].into_iter().chain(packages.iter().map(String::as_str)).collect();
         self.run_in(folder, "apt-get", args).map_err(|why| {
             Lacking::error(
                 format!("the download from {} broke off: {why:#}", self.mirror),
@@ -138,7 +146,12 @@ impl PrivateApt {
         self.run_in(&self.home, program, args)
     }
 
-    fn run_in<S: AsRef<OsStr>>(&self, folder: &Path, program: &str, args: impl IntoIterator<Item = S>) -> Result<String> {
+    fn run_in<S: AsRef<OsStr>>(
+        &self,
+        folder: &Path,
+        program: &str,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<String> {
         let output = Command::new(program)
             .args(args)
             .env("APT_CONFIG", self.home.join("apt.conf"))
@@ -154,12 +167,16 @@ impl PrivateApt {
     }
 }
 
-const OWN_KERNEL: &str = "give a kernel of your own with --kernel PATH (a vmlinuz, or a folder with boot/ and lib/modules/)";
+const OWN_KERNEL: &str =
+    "give a kernel of your own with --kernel PATH (a vmlinuz, or a folder with boot/ and lib/modules/)";
 
 /// apt's first error line, which names the cause; what follows is usually its echo.
 fn complaint(stderr: &str) -> String {
     let line = |mark: &str| stderr.lines().find_map(|l| l.strip_prefix(mark)).map(|l| l.trim().to_owned());
-    line("E:").or_else(|| line("Err:")).or_else(|| line("W:")).unwrap_or_else(|| "apt gave no reason".to_owned())
+    line("E:")
+        .or_else(|| line("Err:"))
+        .or_else(|| line("W:"))
+        .unwrap_or_else(|| "apt gave no reason".to_owned())
 }
 
 fn configuration(home: &Path) -> String {
@@ -204,8 +221,11 @@ fn needs(fields: &str) -> Vec<String> {
 /// The address of the first Debian archive among the system's enabled sources, in the order apt reads them.
 pub fn mirror_of_system(etc: &Path) -> Option<String> {
     let mut files = vec![etc.join("sources.list")];
-    let mut parts: Vec<PathBuf> =
-        fs::read_dir(etc.join("sources.list.d")).into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path())).collect();
+    let mut parts: Vec<PathBuf> = fs::read_dir(etc.join("sources.list.d"))
+        .into_iter()
+        .flatten()
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .collect();
     parts.sort();
     files.append(&mut parts);
     files.iter().find_map(|file| {
@@ -220,14 +240,18 @@ pub fn mirror_of_system(etc: &Path) -> Option<String> {
 
 /// Suites of Debian proper; a mirror that carries one of them carries the others.
 fn is_debian(uri: &str, suite: &str) -> bool {
-    const RELEASES: &[&str] = &["bookworm", "trixie", "forky", "sid", "unstable", "testing", "stable", "oldstable"];
+    const RELEASES: &[&str] =
+        &["bookworm", "trixie", "forky", "sid", "unstable", "testing", "stable", "oldstable"];
     let release = suite.split(['-', '/']).next().unwrap_or_default();
     let path = uri.trim_end_matches('/');
     RELEASES.contains(&release)
         && !suite.contains("security")
         && !path.ends_with("-security")
         && ["http://", "https://", "mirror+", "file:", "copy:"].iter().any(|s| uri.starts_with(s))
-        && path.rsplit('/').next().is_some_and(|last| last == "debian" || last.ends_with(".list") || last.ends_with('Z'))
+        && path
+            .rsplit('/')
+            .next()
+            .is_some_and(|last| last == "debian" || last.ends_with(".list") || last.ends_with('Z'))
 }
 
 /// One-line style: `deb [options] uri suite components…`.
@@ -245,7 +269,8 @@ pub fn mirror_in_list(text: &str) -> Option<String> {
 
 /// Paragraph style (deb822).
 pub fn mirror_in_deb822(text: &str) -> Option<String> {
-    let mut paragraphs: Vec<std::collections::BTreeMap<String, String>> = vec![std::collections::BTreeMap::new()];
+    let mut paragraphs: Vec<std::collections::BTreeMap<String, String>> =
+        vec![std::collections::BTreeMap::new()];
     let mut last = String::new();
     for line in text.lines().filter(|l| !l.starts_with('#')) {
         if line.trim().is_empty() {
@@ -261,7 +286,8 @@ pub fn mirror_in_deb822(text: &str) -> Option<String> {
     }
     paragraphs.iter().find_map(|p| {
         let words = |key: &str| p.get(key).map(String::as_str).unwrap_or_default().split_whitespace();
-        let off = words("enabled").any(|v| matches!(v.to_ascii_lowercase().as_str(), "no" | "false" | "off" | "0" | "disable"));
+        let off = words("enabled")
+            .any(|v| matches!(v.to_ascii_lowercase().as_str(), "no" | "false" | "off" | "0" | "disable"));
         if off || !words("types").any(|t| t == "deb") || !words("components").any(|c| c == "main") {
             return None;
         }
@@ -300,6 +326,9 @@ mod tests {
 
     #[test]
     fn the_cause_is_in_one_line() {
-        assert_eq!(complaint("W: x\nE: Failed to fetch y\nE: Some index files failed\n"), "Failed to fetch y");
+        assert_eq!(
+            complaint("W: x\nE: Failed to fetch y\nE: Some index files failed\n"),
+            "Failed to fetch y"
+        );
     }
 }

@@ -78,7 +78,9 @@ fn pvh(elf: &[u8]) -> Option<()> {
     let u64_at = |at: usize| -> Option<usize> {
         usize::try_from(u64::from_le_bytes(elf.get(at..at.checked_add(8)?)?.try_into().ok()?)).ok()
     };
-    let u16_at = |at: usize| -> Option<usize> { Some(usize::from(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?))) };
+    let u16_at = |at: usize| -> Option<usize> {
+        Some(usize::from(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?)))
+    };
     let (table, size, count) = (u64_at(0x20)?, u16_at(0x36)?, u16_at(0x38)?);
     for i in 0..count {
         let at = table.checked_add(i * size)?;
@@ -125,7 +127,10 @@ mod tests {
     fn release_and_payload_are_found() {
         let b = image();
         let got = parse(&b).unwrap();
-        assert_eq!((got.release.as_str(), got.packing, got.payload.len()), ("6.1.0-9", Some(Packing::Zstd), 96));
+        assert_eq!(
+            (got.release.as_str(), got.packing, got.payload.len()),
+            ("6.1.0-9", Some(Packing::Zstd), 96)
+        );
     }
 
     #[test]

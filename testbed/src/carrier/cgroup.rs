@@ -31,7 +31,9 @@ pub fn create(owner: Identity) -> Option<PathBuf> {
 /// Removes an empty group; waits a moment for the kernel to notice that its last process is gone.
 pub fn remove(path: &Path) {
     let deadline = Instant::now() + Duration::from_secs(2);
-    while fs::remove_dir(path).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound) && Instant::now() < deadline {
+    while fs::remove_dir(path).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound)
+        && Instant::now() < deadline
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -142,7 +142,9 @@ pub fn decide(wish: Wish, needs: &[Feature], machine: &Machine) -> Result<(Carri
         (Wish::Auto, Some(obstacle)) if machine.qemu => Ok((Carrier::Vm, format!("carrier vm: {obstacle}"))),
         (Wish::Only(Carrier::Vm), _) if machine.qemu => Ok((Carrier::Vm, "carrier vm: asked for".to_owned())),
         (Wish::Auto, Some(obstacle)) => Err(Lacking {
-            what: format!("no carrier can hold this lab: host, because {obstacle}; vm, because QEMU is not installed"),
+            what: format!(
+                "no carrier can hold this lab: host, because {obstacle}; vm, because QEMU is not installed"
+            ),
             next: "apt-get install qemu-system-x86".to_owned(),
         }),
         (Wish::Only(Carrier::Vm), _) => Err(Lacking {
@@ -192,8 +194,12 @@ mod tests {
         let needs = Kind::Ebb.needs();
         let decide = |wish, m: &Machine| decide(wish, &needs, m);
         let (carrier, why) = decide(Wish::Auto, &machine(true, true, &[])).unwrap();
-        assert_eq!((carrier, why.as_str()), (Carrier::Host, "carrier host: this kernel has all that the lab needs"));
-        let (carrier, why) = decide(Wish::Auto, &machine(true, true, &[Feature::MplsRoutes, Feature::Netem])).unwrap();
+        assert_eq!(
+            (carrier, why.as_str()),
+            (Carrier::Host, "carrier host: this kernel has all that the lab needs")
+        );
+        let (carrier, why) =
+            decide(Wish::Auto, &machine(true, true, &[Feature::MplsRoutes, Feature::Netem])).unwrap();
         assert_eq!((carrier, why.as_str()), (Carrier::Vm, "carrier vm: this kernel lacks MPLS label routes"));
         let (carrier, why) = decide(Wish::Auto, &machine(false, true, &[])).unwrap();
         assert_eq!((carrier, why.as_str()), (Carrier::Vm, "carrier vm: you are not root"));
@@ -204,8 +210,12 @@ mod tests {
     fn what_cannot_be_says_what_to_do() {
         let needs = Kind::Ebb.needs();
         let lacking = decide(Wish::Auto, &needs, &machine(false, false, &[])).unwrap_err();
-        assert!(lacking.what.contains("you are not root") && lacking.next.contains("qemu-system-x86"), "{lacking}");
-        let lacking = decide(Wish::Only(Carrier::Host), &needs, &machine(true, true, &[Feature::Tbf])).unwrap_err();
+        assert!(
+            lacking.what.contains("you are not root") && lacking.next.contains("qemu-system-x86"),
+            "{lacking}"
+        );
+        let lacking =
+            decide(Wish::Only(Carrier::Host), &needs, &machine(true, true, &[Feature::Tbf])).unwrap_err();
         assert!(lacking.what.ends_with("this kernel lacks token bucket queues"), "{lacking}");
         assert!(decide(Wish::Only(Carrier::Vm), &needs, &machine(true, false, &[])).is_err());
     }

@@ -25,16 +25,23 @@ pub enum Clock {
 
 /// Picks the clock for a guest under TCG.
 pub fn for_emulation() -> Clock {
-    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
+    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        .unwrap_or_default();
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
-    if trusted(source.trim(), flags) { counter_rate().map_or(Clock::Hpet, |khz| Clock::Counter { khz }) } else { Clock::Hpet }
+    if trusted(source.trim(), flags) {
+        counter_rate().map_or(Clock::Hpet, |khz| Clock::Counter { khz })
+    } else {
+        Clock::Hpet
+    }
 }
 
 /// The kernel keeps time by the counter (itself, or through a page that scales it) and the processor keeps its rate.
 fn trusted(source: &str, flags: &str) -> bool {
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
-    matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page") && has("constant_tsc") && has("nonstop_tsc")
+    matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page")
+        && has("constant_tsc")
+        && has("nonstop_tsc")
 }
 
 #[cfg(target_arch = "x86_64")]

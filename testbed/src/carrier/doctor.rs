@@ -115,7 +115,13 @@ impl Report {
                 Support::No(why) => format!("no: {why}"),
                 Support::Unknown(why) => format!("unknown: {why}"),
             };
-            let _ = writeln!(text, "{:<26} {:<8} {:<8} {found}", feature.to_string(), mark(Kind::Ebb), mark(Kind::Roce));
+            let _ = writeln!(
+                text,
+                "{:<26} {:<8} {:<8} {found}",
+                feature.to_string(),
+                mark(Kind::Ebb),
+                mark(Kind::Roce)
+            );
         }
         let _ = writeln!(text, "\nfor guests");
         for (name, found) in &self.guest {

@@ -111,7 +111,9 @@ pub type Features = BTreeMap<Feature, Support>;
 /// Tries everything. Without root nothing can be tried, and all but what files tell is unknown.
 pub fn probe() -> Features {
     let tried = if nix::unistd::geteuid().is_root() {
-        netns::create().map_err(|e| e.to_string()).and_then(|ns| in_namespace(ns.as_fd()).map_err(|e| e.to_string()))
+        netns::create()
+            .map_err(|e| e.to_string())
+            .and_then(|ns| in_namespace(ns.as_fd()).map_err(|e| e.to_string()))
     } else {
         Err("only root can try".to_owned())
     };
@@ -156,7 +158,10 @@ fn in_namespace(ns: BorrowedFd<'_>) -> Result<Tries, KernelError> {
     let queues = [
         (Feature::Tbf, tc::tbf(LO, tc::ROOT, root, &tbf)),
         (Feature::Prio, tc::prio(LO, tc::ROOT, root, &Prio::last_by_default(3))),
-        (Feature::Netem, tc::netem(LO, tc::ROOT, root, &Netem { delay_ns: 1_000_000, limit: 100, ..Netem::default() })),
+        (
+            Feature::Netem,
+            tc::netem(LO, tc::ROOT, root, &Netem { delay_ns: 1_000_000, limit: 100, ..Netem::default() }),
+        ),
     ];
     for (feature, request) in queues {
         let done = socket.request(&request);
@@ -167,12 +172,17 @@ fn in_namespace(ns: BorrowedFd<'_>) -> Result<Tries, KernelError> {
     }
     let object = |id, labels| nexthop::Object { id, protocol: 4, oif: LO, gateway: None, labels };
     let group = nexthop::Group::equal(2, 4, [1]);
-    let done = socket.request(&nexthop::set(&object(1, vec![]))).and_then(|()| socket.request(&nexthop::set_group(&group)));
+    let done = socket
+        .request(&nexthop::set(&object(1, vec![])))
+        .and_then(|()| socket.request(&nexthop::set_group(&group)));
     tries.insert(Feature::NexthopGroups, done);
     tries.insert(Feature::MplsEncap, socket.request(&nexthop::set(&object(3, vec![100]))));
     tries.insert(Feature::DscpMaskRules, dscp_mask(&mut socket));
     tries.insert(Feature::MplsRoutes, label_route(ns, &mut socket));
-    tries.insert(Feature::Nftables, Socket::open_in(ns, libc::NETLINK_NETFILTER as isize).and_then(|mut s| nftables(&mut s)));
+    tries.insert(
+        Feature::Nftables,
+        Socket::open_in(ns, libc::NETLINK_NETFILTER as isize).and_then(|mut s| nftables(&mut s)),
+    );
     Ok(tries)
 }
 
@@ -188,7 +198,11 @@ fn dscp_mask(socket: &mut Socket) -> Result<(), KernelError> {
 
 fn label_route(ns: BorrowedFd<'_>, socket: &mut Socket) -> Result<(), KernelError> {
     if rtnl::sysctl::read(ns, &["net.mpls.platform_labels"])?.first().is_none_or(Option::is_none) {
-        return Err(KernelError { errno: libc::EAFNOSUPPORT, text: None, doing: "forward by label".to_owned() });
+        return Err(KernelError {
+            errno: libc::EAFNOSUPPORT,
+            text: None,
+            doing: "forward by label".to_owned(),
+        });
     }
     rtnl::sysctl::write(ns, &[("net.mpls.platform_labels", "1000")])?;
     socket.request(&rtnl::mpls::set(&rtnl::mpls::LabelRoute {
@@ -269,7 +283,8 @@ mod tests {
 
     #[test]
     fn a_module_file_is_found_by_its_name() {
-        let files = ModuleFiles("kernel/net/mpls/mpls_router.ko.xz: kernel/net/ipv4/ip_tunnel.ko.xz\n".to_owned());
+        let files =
+            ModuleFiles("kernel/net/mpls/mpls_router.ko.xz: kernel/net/ipv4/ip_tunnel.ko.xz\n".to_owned());
         assert!(files.loadable("mpls_router") && !files.loadable("ip_tunnel"));
     }
 

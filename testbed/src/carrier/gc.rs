@@ -104,8 +104,12 @@ pub fn take_back(state: &Path) {
 }
 
 fn folders(root: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> =
-        fs::read_dir(root).into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    let mut found: Vec<PathBuf> = fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.is_dir())
+        .collect();
     found.sort();
     found
 }
@@ -143,7 +147,9 @@ mod tests {
         record.store(&state).unwrap();
         fs::write(alive_lock(&state), "").unwrap();
         fs::write(state.join("events.jsonl"), "{}").unwrap();
-        let mine = |found: Vec<Leftover>| found.into_iter().filter(|l| matches!(l, Leftover::Claim(_))).collect::<Vec<_>>();
+        let mine = |found: Vec<Leftover>| {
+            found.into_iter().filter(|l| matches!(l, Leftover::Claim(_))).collect::<Vec<_>>()
+        };
         assert_eq!(mine(run(root.path(), true).unwrap()), [Leftover::Claim(state.clone())]);
         assert!(Record::load(&state).is_some(), "a dry run changes nothing");
         // a living world is left alone

@@ -45,7 +45,11 @@ pub fn execute(kernel: &Kernel, accel: Accel, run: &[String], command: &[String]
         for (file, error) in &mut follow {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            let sent = if *error { std::io::stderr().write_all(&bytes) } else { std::io::stdout().write_all(&bytes) };
+            let sent = if *error {
+                std::io::stderr().write_all(&bytes)
+            } else {
+                std::io::stdout().write_all(&bytes)
+            };
             sent.context("nobody reads the output")?;
         }
         if ended.is_some() {
@@ -55,7 +59,9 @@ pub fn execute(kernel: &Kernel, accel: Accel, run: &[String], command: &[String]
     }
     match fs::read_to_string(state.join("exit")) {
         Ok(code) => Ok(code.trim().parse()?),
-        Err(_) => bail!("the guest ended without a result; the end of its console:\n{}", console_tail(state, 15)),
+        Err(_) => {
+            bail!("the guest ended without a result; the end of its console:\n{}", console_tail(state, 15))
+        }
     }
 }
 
@@ -87,7 +93,10 @@ fn boot(kernel: &Kernel, accel: Accel, world: &World, run: &[String]) -> Result<
 /// The environment that goes into a guest: where programs are, who the user is, what concerns this program.
 pub fn guest_env() -> BTreeMap<String, String> {
     let mut env: BTreeMap<String, String> = std::env::vars()
-        .filter(|(key, _)| matches!(key.as_str(), "HOME" | "LANG" | "TERM" | "RUST_LOG" | "RUST_BACKTRACE") || key.starts_with("TESTBED_"))
+        .filter(|(key, _)| {
+            matches!(key.as_str(), "HOME" | "LANG" | "TERM" | "RUST_LOG" | "RUST_BACKTRACE")
+                || key.starts_with("TESTBED_")
+        })
         .collect();
     let mut path = std::env::var("PATH").unwrap_or_default();
     for folder in ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"] {
@@ -139,7 +148,11 @@ pub fn console_tail(state: &Path, lines: usize) -> String {
     let bytes = fs::read(state.join("console.log")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let all: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
-    if all.is_empty() { "(it wrote nothing)".to_owned() } else { all[all.len().saturating_sub(lines)..].join("\n") }
+    if all.is_empty() {
+        "(it wrote nothing)".to_owned()
+    } else {
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
 }
 
 /// A folder that goes away with this value.

@@ -77,7 +77,13 @@ pub fn spawn(
     let open = || File::options().create(true).append(true).open(console);
     let output = open().with_context(|| format!("cannot write {}", console.display()))?;
     let mut command = Command::new(program);
-    command.args(args).envs(env).current_dir("/").stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command
+        .args(args)
+        .envs(env)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output);
     let mut group = cgroup.and_then(|path| File::options().write(true).open(path.join("cgroup.procs")).ok());
     // SAFETY: between fork and exec only system calls are made; this process has a single thread, so no lock can be held.
     // JUSTIFICATION: namespaces of the child alone can only be made there.
@@ -92,6 +98,7 @@ pub fn spawn(
             Ok(())
         });
     }
-    unshare(CloneFlags::CLONE_NEWPID).context("the kernel refuses a new process namespace (the host carrier needs root)")?;
+    unshare(CloneFlags::CLONE_NEWPID)
+        .context("the kernel refuses a new process namespace (the host carrier needs root)")?;
     command.spawn().with_context(|| format!("cannot start {program} in new namespaces"))
 }

@@ -17,13 +17,15 @@ pub fn up(name: &str) -> Result<()> {
     let mut request = request(name)?;
     // SAFETY: the request is a valid ifreq that outlives the call, and the kernel fills the flags.
     // JUSTIFICATION: the ioctl interface; this runs before anything that speaks netlink.
-    unsafe { get_flags(socket.as_raw_fd(), &raw mut request) }.with_context(|| format!("no interface {name}"))?;
+    unsafe { get_flags(socket.as_raw_fd(), &raw mut request) }
+        .with_context(|| format!("no interface {name}"))?;
     // SAFETY: the kernel has just filled this member.
     // JUSTIFICATION: ifreq is a union.
     unsafe { request.ifr_ifru.ifru_flags |= libc::c_short::try_from(libc::IFF_UP)? };
     // SAFETY: the request is a valid ifreq that outlives the call.
     // JUSTIFICATION: as above.
-    unsafe { set_flags(socket.as_raw_fd(), &raw const request) }.with_context(|| format!("cannot set {name} up"))?;
+    unsafe { set_flags(socket.as_raw_fd(), &raw const request) }
+        .with_context(|| format!("cannot set {name} up"))?;
     Ok(())
 }
 

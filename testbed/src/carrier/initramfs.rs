@@ -72,7 +72,9 @@ pub fn static_busybox() -> Result<PathBuf> {
         .map(Path::new)
         .find(|p| fs::read(p).is_ok_and(|bytes| is_static(&bytes)))
         .map(Path::to_owned)
-        .ok_or_else(|| Lacking::error("no static busybox for the guest's first steps", "apt-get install busybox-static"))
+        .ok_or_else(|| {
+            Lacking::error("no static busybox for the guest's first steps", "apt-get install busybox-static")
+        })
 }
 
 /// Whether an ELF file asks for no dynamic loader (no program header of type `PT_INTERP`).
@@ -85,7 +87,8 @@ fn is_static(elf: &[u8]) -> bool {
 }
 
 fn script(modules: &[&str], to: &Handover<'_>) -> String {
-    let mut text = String::from("#!/bin/busybox sh\nstop() { echo \"testbed: $1\"; exec /bin/busybox reboot -f; }\n");
+    let mut text =
+        String::from("#!/bin/busybox sh\nstop() { echo \"testbed: $1\"; exec /bin/busybox reboot -f; }\n");
     for name in modules {
         text.push_str(&format!("/bin/busybox insmod /m/{name}.ko || stop 'module {name} does not load'\n"));
     }
@@ -125,7 +128,10 @@ mod tests {
         let env = BTreeMap::from([("A".to_owned(), "b c".to_owned())]);
         let argv = vec!["/x/testbed".to_owned(), "internal".to_owned()];
         let text = script(&["netfs", "9p"], &Handover { argv: &argv, env: &env });
-        assert!(text.ends_with("export A='b c'\nexec /bin/busybox switch_root /new '/x/testbed' 'internal'\n"), "{text}");
+        assert!(
+            text.ends_with("export A='b c'\nexec /bin/busybox switch_root /new '/x/testbed' 'internal'\n"),
+            "{text}"
+        );
         assert!(text.find("netfs.ko").unwrap() < text.find("9p.ko").unwrap());
     }
 }

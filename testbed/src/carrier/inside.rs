@@ -80,7 +80,11 @@ impl World {
 /// This is not process 1 of a world, or the kernel refuses a step; the message names the step.
 pub fn prepare() -> Result<World> {
     let world = World::from_env().context("no carrier started this process")?;
-    anyhow::ensure!(std::process::id() == 1, "this is process {}, not process 1 of a world", std::process::id());
+    anyhow::ensure!(
+        std::process::id() == 1,
+        "this is process {}, not process 1 of a world",
+        std::process::id()
+    );
     match world.carrier {
         Carrier::Host => prepare_host(&world)?,
         Carrier::Vm => prepare_guest(&world)?,
@@ -175,7 +179,8 @@ fn enter_overlay() -> Result<()> {
     let _ = fs_at("bpf", &at("sys/fs/bpf"), "bpf", NO_EXEC, "mode=700");
     let _ = fs_at("tracefs", &at("sys/kernel/tracing"), "tracefs", NO_EXEC, "");
     chdir(root)?;
-    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).context("cannot move to the new root")?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .context("cannot move to the new root")?;
     chroot(".")?;
     chdir("/")?;
     nothing("/", MsFlags::MS_REC | MsFlags::MS_PRIVATE).context("cannot make the mounts private")

@@ -248,7 +248,8 @@ fn detach_output() {
 fn start_host(order: &Order, group: Option<&std::path::Path>, leash: Leash) -> Result<Child> {
     for module in &order.load {
         // built in, loaded by someone or missing: what is missing shows when it is used
-        let _ = Command::new("modprobe").args(["-q", module]).stdin(Stdio::null()).stderr(Stdio::null()).status();
+        let _ =
+            Command::new("modprobe").args(["-q", module]).stdin(Stdio::null()).stderr(Stdio::null()).status();
     }
     let world = World {
         carrier: Carrier::Host,

@@ -44,7 +44,8 @@ impl WorldSpec {
     /// # Errors
     /// This program cannot find itself.
     pub fn new(state: &Path, choice: Choice, kernel: Option<&Path>, memory_mib: Option<u32>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find this program's own file")?.display().to_string();
+        let program =
+            std::env::current_exe().context("cannot find this program's own file")?.display().to_string();
         let words = |rest: &[&str]| {
             std::iter::once(program.clone()).chain(rest.iter().map(|w| (*w).to_owned())).collect::<Vec<_>>()
         };

@@ -95,7 +95,8 @@ fn open_store(store: &Path, say: &mut dyn FnMut(&str)) -> Result<FileLock> {
     // what a killed run left behind
     for entry in fs::read_dir(store)?.filter_map(Result::ok) {
         if entry.file_name().to_string_lossy().starts_with(".new-") {
-            fs::remove_dir_all(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("cannot remove {}", entry.path().display()))?;
         }
     }
     Ok(lock)
@@ -133,7 +134,8 @@ fn import(path: &Path, store: &Path, say: &mut dyn FnMut(&str)) -> Result<Kernel
     let found = if path.is_dir() { find_in_tree(&path)? } else { beside_file(&path)? };
     let meta = fs::metadata(&found.image)?;
     let age = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let home = store.join(safe_name(&format!("own-{}-{}-{age:x}-{}", found.release, meta.len(), path.display())));
+    let home =
+        store.join(safe_name(&format!("own-{}-{}-{age:x}-{}", found.release, meta.len(), path.display())));
     if let Some(kernel) = Kernel::load(&home) {
         return Ok(kernel);
     }
@@ -168,7 +170,8 @@ fn find_in_tree(root: &Path) -> Result<Found> {
         format!("no vmlinuz in {} (looked in boot/ and in lib/modules/*/)", root.display())
     })?;
     let release = release_of(&image)?;
-    let tree = ["usr/lib/modules", "lib/modules"].iter().map(|l| root.join(l).join(&release)).find(|p| p.is_dir());
+    let tree =
+        ["usr/lib/modules", "lib/modules"].iter().map(|l| root.join(l).join(&release)).find(|p| p.is_dir());
     Ok(Found { image, release, tree })
 }
 
@@ -176,9 +179,13 @@ fn beside_file(image: &Path) -> Result<Found> {
     let release = release_of(image)?;
     let parent = image.parent().unwrap_or(Path::new("/"));
     let near = parent.parent().unwrap_or(Path::new("/"));
-    let tree = [parent.to_owned(), near.join("lib/modules").join(&release), Path::new("/lib/modules").join(&release)]
-        .into_iter()
-        .find(|p| p.join("kernel").is_dir());
+    let tree = [
+        parent.to_owned(),
+        near.join("lib/modules").join(&release),
+        Path::new("/lib/modules").join(&release),
+    ]
+    .into_iter()
+    .find(|p| p.join("kernel").is_dir());
     Ok(Found { image: image.to_owned(), release, tree })
 }
 
@@ -197,8 +204,12 @@ fn release_of(image: &Path) -> Result<String> {
     let bytes = fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
     if bytes.starts_with(b"\x7fELF") {
         const BANNER: &[u8] = b"Linux version ";
-        let at = bytes.windows(BANNER.len()).position(|w| w == BANNER).context("no version banner in the kernel")?;
-        let name: Vec<u8> = bytes[at + BANNER.len()..].iter().copied().take(128).take_while(|b| *b > b' ').collect();
+        let at = bytes
+            .windows(BANNER.len())
+            .position(|w| w == BANNER)
+            .context("no version banner in the kernel")?;
+        let name: Vec<u8> =
+            bytes[at + BANNER.len()..].iter().copied().take(128).take_while(|b| *b > b' ').collect();
         return Ok(safe_name(&String::from_utf8_lossy(&name)));
     }
     Ok(bzimage::parse(&bytes).with_context(|| format!("{} is no kernel", image.display()))?.release)
@@ -225,7 +236,8 @@ fn finish(found: &Found, origin: &str, work: &Path, home: &Path) -> Result<Kerne
     if home.exists() {
         fs::remove_dir_all(home)?;
     }
-    fs::rename(&fresh, home).with_context(|| format!("cannot put the kernel in place at {}", home.display()))?;
+    fs::rename(&fresh, home)
+        .with_context(|| format!("cannot put the kernel in place at {}", home.display()))?;
     fs::remove_dir_all(work)?;
     Ok(kernel)
 }
@@ -237,7 +249,10 @@ fn write_image(image: &Path, folder: &Path) -> Result<bool> {
     if bytes.starts_with(b"\x7fELF") {
         fs::write(&target, &bytes)?;
         if !bzimage::has_pvh_entry(&bytes) {
-            bail!("{} is an ELF kernel without a PVH entry (CONFIG_PVH); give the bzImage instead", image.display());
+            bail!(
+                "{} is an ELF kernel without a PVH entry (CONFIG_PVH); give the bzImage instead",
+                image.display()
+            );
         }
         return Ok(true);
     }
@@ -284,8 +299,11 @@ fn collect_modules(tree: &Path, target: &Path) -> Result<BTreeMap<String, Vec<St
     }
     let mut table = BTreeMap::new();
     loop {
-        let batch: Vec<(&String, &PathBuf)> =
-            wanted.iter().filter(|n| !table.contains_key(*n)).filter_map(|n| index.get_key_value(n)).collect();
+        let batch: Vec<(&String, &PathBuf)> = wanted
+            .iter()
+            .filter(|n| !table.contains_key(*n))
+            .filter_map(|n| index.get_key_value(n))
+            .collect();
         if batch.is_empty() {
             return Ok(table);
         }
@@ -348,7 +366,10 @@ fn index_modules(folder: &Path) -> BTreeMap<String, PathBuf> {
 
 fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<()> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().map_err(|why| {
-        Lacking::error(format!("cannot run {program} ({why})"), format!("apt-get install {}", package_of(program)))
+        Lacking::error(
+            format!("cannot run {program} ({why})"),
+            format!("apt-get install {}", package_of(program)),
+        )
     })?;
     if !output.status.success() {
         bail!("{program} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
@@ -369,8 +390,10 @@ fn field(fields: &str, key: &str) -> Option<String> {
 }
 
 fn safe_name(text: &str) -> String {
-    let name: String =
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || "+-._~".contains(c) { c } else { '_' }).collect();
+    let name: String = text
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "+-._~".contains(c) { c } else { '_' })
+        .collect();
     name.trim_start_matches('.').chars().take(200).collect()
 }
 

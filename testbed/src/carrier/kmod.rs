@@ -13,14 +13,47 @@ pub const FOLDERS: &[&str] = &["kernel/net/sched", "kernel/net/mpls", "kernel/ne
 /// Single modules, by name, beside [`FOLDERS`]. What they depend on comes along by itself.
 pub const NAMES: &[&str] = &[
     // the guest's own devices and root
-    "virtio_mmio", "virtio_pci", "virtio_net", "9pnet_virtio", "9p", "overlay",
+    "virtio_mmio",
+    "virtio_pci",
+    "virtio_net",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
     // links and what may sit on them
-    "veth", "dummy", "ifb", "bridge", "macvlan", "vrf", "tun", "vxlan", "bonding", "8021q",
-    "ip_gre", "ip6_gre", "ip6_tunnel", "sit", "netdevsim", "tcp_bbr", "tcp_dctcp", "nlmon",
+    "veth",
+    "dummy",
+    "ifb",
+    "bridge",
+    "macvlan",
+    "vrf",
+    "tun",
+    "vxlan",
+    "bonding",
+    "8021q",
+    "ip_gre",
+    "ip6_gre",
+    "ip6_tunnel",
+    "sit",
+    "netdevsim",
+    "tcp_bbr",
+    "tcp_dctcp",
+    "nlmon",
     // diagnosis
-    "inet_diag", "tcp_diag", "udp_diag", "unix_diag", "af_packet_diag", "netlink_diag", "psample", "sch_fq",
+    "inet_diag",
+    "tcp_diag",
+    "udp_diag",
+    "unix_diag",
+    "af_packet_diag",
+    "netlink_diag",
+    "psample",
+    "sch_fq",
     // remote DMA
-    "rdma_rxe", "siw", "ib_uverbs", "rdma_ucm", "rdma_cm", "ib_umad",
+    "rdma_rxe",
+    "siw",
+    "ib_uverbs",
+    "rdma_ucm",
+    "rdma_cm",
+    "ib_umad",
 ];
 
 /// Modules without which no lab of any kind can live; loaded by process 1 in the guest.
@@ -87,7 +120,8 @@ fn btf_names(elf: &[u8]) -> Option<Vec<usize>> {
     let mut found = Vec::new();
     for i in 0..count {
         let at = header(i)?;
-        let name = usize::try_from(u32::from_le_bytes(elf.get(at..at.checked_add(4)?)?.try_into().ok()?)).ok()?;
+        let name =
+            usize::try_from(u32::from_le_bytes(elf.get(at..at.checked_add(4)?)?.try_into().ok()?)).ok()?;
         let at = strings.checked_add(name)?;
         let rest = elf.get(at..)?;
         if rest.starts_with(b".BTF\0") || rest.starts_with(b".BTF.base\0") {
@@ -99,7 +133,12 @@ fn btf_names(elf: &[u8]) -> Option<Vec<usize>> {
 
 /// Names in an order in which each comes after what it needs; unknown names (built in, or not of this kernel) are left out.
 pub fn in_load_order(table: &BTreeMap<String, Vec<String>>, names: &[&str]) -> Vec<String> {
-    fn visit(table: &BTreeMap<String, Vec<String>>, name: &str, order: &mut Vec<String>, open: &mut Vec<String>) {
+    fn visit(
+        table: &BTreeMap<String, Vec<String>>,
+        name: &str,
+        order: &mut Vec<String>,
+        open: &mut Vec<String>,
+    ) {
         if order.iter().any(|n| n == name) || open.iter().any(|n| n == name) {
             return;
         }
@@ -141,7 +180,10 @@ mod tests {
     fn names_and_needs() {
         assert_eq!(name_of("nf-tables.ko.xz").as_deref(), Some("nf_tables"));
         assert_eq!(name_of("modules.dep"), None);
-        assert_eq!(depends(b"x\0license=GPL\0depends=ip_tunnel,mpls-router\0name=y\0"), ["ip_tunnel", "mpls_router"]);
+        assert_eq!(
+            depends(b"x\0license=GPL\0depends=ip_tunnel,mpls-router\0name=y\0"),
+            ["ip_tunnel", "mpls_router"]
+        );
         assert!(depends(b"\0depends=\0").is_empty());
     }
 

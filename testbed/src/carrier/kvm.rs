@@ -83,7 +83,8 @@ fn machine_key() -> String {
 fn probe(kernel: &Kernel) -> Result<Verdict> {
     let scratch = Scratch::new()?;
     let archive = scratch.0.join("initramfs");
-    fs::write(&archive, initramfs::build_probe(MARKER)?).context("cannot write the probe guest's file system")?;
+    fs::write(&archive, initramfs::build_probe(MARKER)?)
+        .context("cannot write the probe guest's file system")?;
     let guest = Guest {
         image: kernel.image(),
         initramfs: archive,
@@ -95,8 +96,13 @@ fn probe(kernel: &Kernel) -> Result<Verdict> {
         shares: Vec::new(),
         port: None,
     };
-    Ok(match run(&guest)? {
-        None => Verdict { accel: Accel::Kvm, reason: "guests run under KVM: a probe guest proved alive".to_owned() },
+    let mut command = Command::new(qemu::PROGRAM);
+    command.args(guest.arguments());
+    Ok(match run(command, PATIENCE)? {
+        None => Verdict {
+            accel: Accel::Kvm,
+            reason: "guests run under KVM: a probe guest proved alive".to_owned(),
+        },
         Some(reason) => Verdict {
             accel: Accel::Tcg,
             reason: format!("guests are emulated (TCG): {DEVICE} is there, but a probe guest {reason}"),
@@ -104,29 +110,28 @@ fn probe(kernel: &Kernel) -> Result<Verdict> {
     })
 }
 
-/// Starts the guest and ends it again; nothing if it said the line, else what it did instead.
-fn run(guest: &Guest) -> Result<Option<String>> {
-    let mut command = Command::new(qemu::PROGRAM);
-    command.args(guest.arguments()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+/// Starts a guest and ends it again; nothing if it said the line, else what it did instead.
+fn run(mut command: Command, patience: Duration) -> Result<Option<String>> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // SAFETY: the closure makes one system call and touches no memory of this process.
     // JUSTIFICATION: there is no other way to have the guest end with this process.
     unsafe { command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?)) };
-    let mut child = command.spawn().with_context(|| format!("cannot start {}", qemu::PROGRAM))?;
-    let output = child.stdout.take().context("no output to read")?;
+    let mut child = command.spawn().context("cannot start the probe guest")?;
+    let (output, complaints) = (child.stdout.take(), child.stderr.take());
     let (send, lines) = mpsc::channel();
     let reader = std::thread::spawn(move || {
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+        for line in output.into_iter().flat_map(|o| BufReader::new(o).split(b'\n')).map_while(Result::ok) {
             if send.send(line).is_err() {
                 return;
             }
         }
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     let outcome = loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) if String::from_utf8_lossy(&line).contains(MARKER) => break None,
             Ok(_) => {}
-            Err(mpsc::RecvTimeoutError::Timeout) => break Some(format!("said nothing within {} s", PATIENCE.as_secs())),
+            Err(mpsc::RecvTimeoutError::Timeout) => break Some(format!("hung for {} s", patience.as_secs())),
             Err(mpsc::RecvTimeoutError::Disconnected) => break Some("ended at once".to_owned()),
         }
     };
@@ -134,5 +139,31 @@ fn run(guest: &Guest) -> Result<Option<String>> {
     child.wait().context("cannot end the probe guest")?;
     drop(lines);
     let _ = reader.join();
-    Ok(outcome)
+    let complaint =
+        complaints.into_iter().flat_map(|c| BufReader::new(c).lines()).map_while(Result::ok).next();
+    Ok(outcome.map(|what| complaint.map_or_else(|| what.clone(), |line| format!("{what} ({line})"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(script: &str, patience: Duration) -> Option<String> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        run(command, patience).unwrap()
+    }
+
+    #[test]
+    fn only_the_line_proves_life() {
+        let long = Duration::from_secs(20);
+        assert_eq!(outcome("echo boot; echo testbed-probe-alive; exec sleep 60", long), None);
+        assert_eq!(
+            outcome("echo no such register >&2; exit 1", long).unwrap(),
+            "ended at once (no such register)"
+        );
+        let before = Instant::now();
+        assert_eq!(outcome("echo boot; exec sleep 60", Duration::from_secs(1)).unwrap(), "hung for 1 s");
+        assert!(before.elapsed() < Duration::from_secs(20), "a guest that hangs is not waited for");
+    }
 }

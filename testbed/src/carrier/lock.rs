@@ -88,9 +88,11 @@ pub fn holders(path: &Path) -> Vec<Identity> {
     let Ok(wanted) = fs::metadata(path) else { return Vec::new() };
     let mut found = Vec::new();
     for pid in pids() {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok).any(|entry| {
-            fs::metadata(entry.path()).is_ok_and(|m| m.dev() == wanted.dev() && m.ino() == wanted.ino())
-        });
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok).any(
+            |entry| {
+                fs::metadata(entry.path()).is_ok_and(|m| m.dev() == wanted.dev() && m.ino() == wanted.ino())
+            },
+        );
         if open && pid.cast_unsigned() != std::process::id() {
             found.extend(Identity::of(pid));
         }
@@ -166,7 +168,8 @@ impl PidFd {
         let none = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open, no information block is passed.
         // JUSTIFICATION: neither std (stable) nor nix wraps it.
-        let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal as i32, none, 0) };
+        let done =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal as i32, none, 0) };
         match Errno::result(done) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(why) => Err(why).context("cannot signal the process"),

@@ -15,7 +15,8 @@ use super::kmod;
 /// A module of the folder is refused by the kernel; the message has the kernel's reason.
 pub fn load(folder: &Path, names: &[&str]) -> Result<()> {
     let path = folder.join("depends");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read the module table {}", path.display()))?;
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read the module table {}", path.display()))?;
     for name in kmod::in_load_order(&kmod::read_table(&text), names) {
         if Path::new("/sys/module").join(&name).exists() {
             continue;

@@ -78,7 +78,10 @@ impl Guest {
         let mut args: Vec<String> = Vec::new();
         let mut add = |key: &str, value: String| args.extend([format!("-{key}"), value]);
         let small = self.clock != Clock::Hpet;
-        add("machine", if small { "microvm,x-option-roms=off,rtc=on".to_owned() } else { "q35,hpet=on".to_owned() });
+        add(
+            "machine",
+            if small { "microvm,x-option-roms=off,rtc=on".to_owned() } else { "q35,hpet=on".to_owned() },
+        );
         match self.accel {
             Accel::Kvm => add("accel", "kvm".to_owned()),
             Accel::Tcg => add("accel", "tcg,thread=multi".to_owned()),
@@ -89,12 +92,18 @@ impl Guest {
         add("kernel", self.image.display().to_string());
         add("initrd", self.initramfs.display().to_string());
         add("append", self.append());
-        add("serial", self.console.as_ref().map_or_else(|| "stdio".to_owned(), |p| format!("file:{}", p.display())));
+        add(
+            "serial",
+            self.console.as_ref().map_or_else(|| "stdio".to_owned(), |p| format!("file:{}", p.display())),
+        );
         let bus = if small { "device" } else { "pci" };
         for share in &self.shares {
             let mode = if share.writable { "" } else { ",readonly=on" };
             let path = share.path.display().to_string().replace(',', ",,");
-            add("fsdev", format!("local,id={0},path={path},security_model=none,multidevs=remap{mode}", share.tag));
+            add(
+                "fsdev",
+                format!("local,id={0},path={path},security_model=none,multidevs=remap{mode}", share.tag),
+            );
             add("device", format!("virtio-9p-{bus},fsdev={0},mount_tag={0}", share.tag));
         }
         if let Some(port) = self.port {
@@ -102,7 +111,10 @@ impl Guest {
             add("netdev", format!("user,id=api,ipv6=off,restrict=on,{forward}"));
             add("device", format!("virtio-net-{bus},netdev=api"));
         }
-        args.extend(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none"].map(str::to_owned));
+        args.extend(
+            ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none"]
+                .map(str::to_owned),
+        );
         args
     }
 
@@ -130,10 +142,9 @@ const EMULATED_CPU: &str = "max,la57=off";
 /// # Errors
 /// [`Lacking`] if it is not installed.
 pub fn version() -> Result<String> {
-    let output = Command::new(PROGRAM)
-        .arg("--version")
-        .output()
-        .map_err(|_| Lacking::error(format!("the vm carrier needs {PROGRAM}"), "apt-get install qemu-system-x86"))?;
+    let output = Command::new(PROGRAM).arg("--version").output().map_err(|_| {
+        Lacking::error(format!("the vm carrier needs {PROGRAM}"), "apt-get install qemu-system-x86")
+    })?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("QEMU of unknown version").to_owned())
 }
 
@@ -191,8 +202,14 @@ mod tests {
 
     #[test]
     fn guest_on_the_processor_itself_without_network() {
-        let guest =
-            Guest { accel: Accel::Kvm, clock: Clock::Hypervisor, console: None, port: None, shares: vec![], ..guest() };
+        let guest = Guest {
+            accel: Accel::Kvm,
+            clock: Clock::Hypervisor,
+            console: None,
+            port: None,
+            shares: vec![],
+            ..guest()
+        };
         insta::assert_snapshot!(guest.arguments().join("\n"));
     }
 
