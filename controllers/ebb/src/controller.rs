@@ -211,18 +211,14 @@ impl<A: Agents, L: Lock> Controller<A, L> {
             self.epoch = Some((epoch, true));
             return Ok(epoch);
         }
-        match self.lock.raise_above(seen).await? {
-            Some(raised) => {
-                tracing::warn!(epoch, seen, raised, "agents have seen a higher epoch; raised ours");
-                self.epoch = Some((raised, true));
-                Ok(raised)
-            }
-            None => {
-                self.lock.release();
-                self.epoch = None;
-                anyhow::bail!("agents have seen epoch {seen}, ours is {epoch}: somebody else leads")
-            }
-        }
+        let Some(raised) = self.lock.raise_above(seen).await? else {
+            self.lock.release();
+            self.epoch = None;
+            anyhow::bail!("agents have seen epoch {seen}, ours is {epoch}: somebody else leads")
+        };
+        tracing::warn!(epoch, seen, raised, "agents have seen a higher epoch; raised ours");
+        self.epoch = Some((raised, true));
+        Ok(raised)
     }
 
     /// Snapshot to mesh: same snapshot, same mesh.

@@ -65,7 +65,7 @@ impl Topology {
                     continue;
                 }
                 builder.link(link(name, there, back, node.increment.saturating_add(far.increment)));
-                labels.insert(((*name).to_owned(), (*interface).to_owned()), there.static_label);
+                labels.insert(((*name).to_owned(), interface.clone()), there.static_label);
             }
         }
         let graph = builder.build()?;

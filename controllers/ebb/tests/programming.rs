@@ -1,4 +1,5 @@
 //! Cycles against routers in memory: order, versions, failures, restarts, fencing.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The same cycle over real gRPC, on unix sockets: agents served from routers in memory, and the controller's own RPC.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! From synthetic stores to graphs: two-way links, drains, labels, merging.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

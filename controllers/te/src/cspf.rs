@@ -68,7 +68,7 @@ impl PrimaryAlgorithm for Cspf {
 
 impl Cspf {
     fn next(
-        &self,
+        self,
         round: &mut PrimaryRound<'_>,
         search: &mut Search,
         flow: usize,

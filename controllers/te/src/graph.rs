@@ -257,8 +257,8 @@ impl Graph {
     }
 
     /// All links.
-    pub fn links(&self) -> impl ExactSizeIterator<Item = LinkId> + use<> {
-        self.link_range(0..self.link_count())
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0u32..).take(self.link_count()).map(LinkId)
     }
 
     /// All nodes.
@@ -353,13 +353,6 @@ impl Graph {
     /// Round-trip time of a path, microseconds.
     pub fn path_rtt_us(&self, path: &[LinkId]) -> u64 {
         path.iter().map(|&l| u64::from(self.rtt_us(l))).sum()
-    }
-
-    fn link_range(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = LinkId> + use<> {
-        // build() refused graphs whose indices do not fit
-        let end = u32::try_from(range.end).unwrap_or(u32::MAX);
-        let start = u32::try_from(range.start).unwrap_or(u32::MAX);
-        (start..end).map(LinkId)
     }
 }
 

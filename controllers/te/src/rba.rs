@@ -63,11 +63,11 @@ fn protect_bundle(round: &mut BackupRound<'_>, table: &mut Table<'_>, at: usize,
         }
         let links = round.mesh.paths.get(primary).to_vec();
         table.weigh_all(&links, bps, limit);
-        for slot in first..done.len() {
+        for (slot, done) in done.iter_mut().enumerate().skip(first) {
             if round.mesh.bundles[at].lsps[slot].primary != Some(primary) {
                 continue;
             }
-            done[slot] = true;
+            *done = true;
             if !round.search.run(src, Some(dst), &table.weight, |_| true) {
                 break;
             }
@@ -129,8 +129,8 @@ impl<'a> Table<'a> {
                 *w = (*w).max(*r);
             }
         }
-        for b in 0..self.weight.len() {
-            self.weight[b] = self.weigh(b, bps, limit[b]);
+        for (b, &limit) in limit.iter().enumerate() {
+            self.weight[b] = self.weigh(b, bps, limit);
         }
         for &a in primary {
             for &s in self.graph.srlgs(a) {

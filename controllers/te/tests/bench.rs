@@ -1,4 +1,5 @@
 //! Micro-benchmark, printed; run with `cargo test --release -p te --test bench -- --ignored --nocapture`.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Worked examples: the paper's 300 G link, spilling, fairness, drains, backups around a shared trench.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

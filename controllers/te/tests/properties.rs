@@ -1,4 +1,5 @@
 //! Properties of computed meshes on random planes: E1, E2, E3 and E6 of the testbed's list, determinism, sane paths.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Planes of a ring of routers with chords: long paths, so that bundles have intermediate nodes.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Random planes from a seed, in any listing order.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)] // each test file uses a part of it
 
 use te::{Demand, Drain, Graph, GraphBuilder, LinkSpec, Mesh, NodeSpec};
 
