@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use router_emu::config::{CoreInterface, OpenrTimers, RouterConfig};
 use topologies::lab::{Lab, Node, ProgramKind, Role, SiteKind};
 
-use super::programs::{Priority, ProgramSpec};
+use super::programs::ProgramSpec;
 use crate::api::protocol::ProgramChange;
 use crate::bird;
 use crate::state::StateDir;
@@ -73,12 +73,12 @@ fn kind_name(kind: ProgramKind) -> &'static str {
     }
 }
 
-/// What repairs comes before what forwards routes, and that before what computes.
-fn priority(kind: ProgramKind) -> Priority {
+/// Niceness: what forwards and repairs comes before what computes.
+fn niceness(kind: ProgramKind) -> i32 {
     match kind {
-        ProgramKind::Openr | ProgramKind::LspAgent => Priority::First,
-        ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird => Priority::Nice(-5),
-        ProgramKind::EbbController => Priority::Nice(0),
+        ProgramKind::Openr | ProgramKind::LspAgent => -10,
+        ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird => -5,
+        ProgramKind::EbbController => 0,
     }
 }
 
@@ -98,7 +98,7 @@ fn prepare(
         again: None,
         log: state.log(&node.name, name),
         config: config.to_owned(),
-        priority: priority(kind),
+        nice: niceness(kind),
     };
     let text = |path: &Path| path.to_string_lossy().into_owned();
     match kind {

@@ -40,17 +40,8 @@ pub struct ProgramSpec {
     pub log: PathBuf,
     /// Text of its configuration; a change means a restart.
     pub config: String,
-    /// Who comes first when processors are short.
-    pub priority: Priority,
-}
-
-/// Scheduling of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
-    /// Before everything else (SCHED_RR): what repairs after a failure, for a millisecond at a time.
-    First,
-    /// A niceness.
-    Nice(i32),
+    /// Scheduling niceness.
+    pub nice: i32,
 }
 
 #[derive(Clone, Debug)]
@@ -383,22 +374,14 @@ fn spawn(reaper: &Reaper, spec: &ProgramSpec, again: bool) -> anyhow::Result<Chi
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     in_node(&mut command, &spec.node, false)?;
-    let priority = spec.priority;
-    if priority != Priority::Nice(0) {
-        // SAFETY: one system call on a value of this function's, nothing allocates.
-        // JUSTIFICATION: scheduling has to be set in the child, between fork and exec.
+    let nice = spec.nice;
+    if nice != 0 {
+        // SAFETY: one system call, nothing allocates.
+        // JUSTIFICATION: niceness has to be set in the child, between fork and exec.
         unsafe {
             std::os::unix::process::CommandExt::pre_exec(&mut command, move || {
-                // without the privilege the program runs as any other
-                match priority {
-                    Priority::First => {
-                        let parameters = libc::sched_param { sched_priority: 10 };
-                        libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters);
-                    }
-                    Priority::Nice(nice) => {
-                        libc::setpriority(libc::PRIO_PROCESS, 0, nice);
-                    }
-                }
+                // without the privilege the program runs at the usual priority
+                libc::setpriority(libc::PRIO_PROCESS, 0, nice);
                 Ok(())
             });
         }
