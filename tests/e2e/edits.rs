@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use router_emu::label::Mesh;
+use anyhow::{Context as _, bail, ensure};
+use router_emu::label::{Mesh, Nexthop, Sid};
+use serde::Deserialize;
 use tests::documents::Up;
 use tests::model::Model;
 use tests::traffic::{Load, Traffic};
-use tests::{Lab, mesh, note};
+use tests::{Lab, kernel, mesh, note, wait_until};
 
 use crate::engineering::within_shares;
 
@@ -29,8 +31,9 @@ fn up(lab: &Lab, file: &str) -> anyhow::Result<Up> {
 /// Input: the gold demand of every pair raised in the file until gold's half of the chain's capacity is scarce; `up`; the
 /// same undone; `up`.
 /// Output: only the controllers are restarted, nothing in the kernel is touched by `up`, no packet is lost; pairs of equal
-/// demand that compete for the short path differ by at most one LSP on it; no link is over gold's share.
-pub fn e3_edit_demands(lab: &Lab) -> anyhow::Result<()> {
+/// demand that compete for the short path differ by at most one LSP on it; no link is over gold's share; packets of a pair
+/// that now has several paths are spread over them by the number of LSPs on each.
+pub fn e3_f5_edit_demands(lab: &Lab) -> anyhow::Result<()> {
     let file = edited(lab, "every_pair: {gold: 10G,", "every_pair: {gold: 120G,")?;
     let traffic = Traffic::start(lab, &Load::ALL)?;
     let done = up(lab, &file.to_string_lossy())?;
@@ -58,11 +61,84 @@ pub fn e3_edit_demands(lab: &Lab) -> anyhow::Result<()> {
         (on_short.values().min().copied().unwrap_or(0), on_short.values().max().copied().unwrap_or(0));
     ensure!(most < 16, "capacity was not scarce: all 16 LSPs of a pair are on the short path");
     ensure!(most - least <= 1, "unfair: {on_short:?}");
+    for router in ["eb01.prn", "eb02.prn"] {
+        spread_over_paths(lab, router, model.id("lla")?)?;
+    }
     let undone = up(lab, "ebb-small")?;
     ensure!(undone.kernel_actions == 0 && undone.program_changes.len() == 2, "{:?}", undone.program_changes);
     mesh::cycle(&lab.cli, 1)?;
     mesh::cycle(&lab.cli, 2)?;
     traffic.stop_lossless("two edits of demands")?;
+    Ok(())
+}
+
+/// A counter of the helper.
+#[derive(Debug, Deserialize)]
+struct Counter {
+    sid: u32,
+    slot: u8,
+    packets: u64,
+}
+
+/// Gold packets towards `dst` so far, by SID and slot.
+fn counters(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<BTreeMap<(u32, u8), u64>> {
+    let helper = lab.cli.bin().join("e2e-helper");
+    let socket = format!("/run/testbed/{router}/lsp-agent.sock");
+    let text = lab.cli.exec(router, &[helper.to_str().context("path")?, "counters", &socket])?;
+    let list: Vec<Counter> = serde_json::from_str(&text)?;
+    let ours = |c: &Counter| Sid::decode(c.sid).is_some_and(|s| s.dst == dst && s.mesh == Mesh::Gold);
+    let mut sums = BTreeMap::new();
+    for counter in list.iter().filter(|c| ours(c)) {
+        *sums.entry((counter.sid, counter.slot)).or_default() += counter.packets;
+    }
+    Ok(sums)
+}
+
+/// Weights of the gold group's members towards `dst`, by slot.
+fn weights(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<BTreeMap<u8, u64>> {
+    let group = Nexthop::Group { dst, mesh: Mesh::Gold }.id();
+    let objects = kernel::nexthops(&lab.cli, router)?;
+    let members = &objects.get(&group).with_context(|| format!("{router} has no gold group"))?.group;
+    let mut weights = BTreeMap::new();
+    for (id, weight) in members {
+        let Some(Nexthop::Member { slot, .. }) = Nexthop::decode(*id) else {
+            bail!("member {id} of {router}")
+        };
+        weights.insert(slot, u64::from(*weight));
+    }
+    Ok(weights)
+}
+
+/// Sends from 400 addresses and compares what each member of the group carried with its weight.
+fn spread_over_paths(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<()> {
+    let load = Load { from: Some("h1.prn"), to: Some("h1.lla"), classes: "gold", rate: 300, flows: 400 };
+    let measured = || -> Result<(BTreeMap<u8, u64>, BTreeMap<u8, u64>), String> {
+        let text = |e: anyhow::Error| format!("{e:#}");
+        let weights_before = weights(lab, router, dst).map_err(text)?;
+        let before = counters(lab, router, dst).map_err(text)?;
+        load.send(&lab.cli, 3.0).map_err(text)?;
+        let after = counters(lab, router, dst).map_err(text)?;
+        if weights(lab, router, dst).map_err(text)? != weights_before || before.keys().ne(after.keys()) {
+            return Err("the bundle was programmed meanwhile".into());
+        }
+        let mut packets: BTreeMap<u8, u64> = BTreeMap::new();
+        for (key, now) in &after {
+            *packets.entry(key.1).or_default() += now - before.get(key).copied().unwrap_or(0);
+        }
+        Ok((weights_before, packets))
+    };
+    let (weights, packets) = wait_until(Duration::from_secs(60), "a quiet time to measure in", measured)?;
+    let (all_weights, all): (u64, u64) = (weights.values().sum(), packets.values().sum());
+    note(format!("{router}: LSPs by slot {weights:?}, packets {packets:?}"));
+    ensure!(weights.len() > 1 && all > 100, "one path or no packets: nothing to compare");
+    for (slot, weight) in &weights {
+        let (got, fair) = (packets.get(slot).copied().unwrap_or(0), all * weight / all_weights);
+        // 200 flows a plane: a path of one LSP in sixteen gets about twelve
+        ensure!(
+            got * 3 >= fair && got <= fair * 3,
+            "slot {slot} of {router} carried {got} packets, its share is {fair}"
+        );
+    }
     Ok(())
 }
 

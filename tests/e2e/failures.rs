@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use router_emu::label::{Mesh, Sid};
 use tests::capture::Capture;
+use tests::documents::Event;
 use tests::mesh;
 use tests::model::Model;
 use tests::traffic::{Load, Traffic, lossless};
-use tests::{Lab, note};
+use tests::{Lab, note, wait_until};
 
 /// One hundred packets of gold in each tenth of a second, over addresses enough to use every LSP.
 const GOLD: Load<'static> =
@@ -38,19 +39,28 @@ fn middle_link(lab: &Lab) -> anyhow::Result<String> {
 /// Input: gold packets from prn to lla; all controllers stopped; the link in the middle of the path cut, again and again,
 /// each time after the controllers have put everything back.
 /// Output: each time LSPs are on their backup and the loss ends by itself; the time from the cut to the last lost packet is
-/// printed, its median held below a wide bound.
+/// printed, its median held below a bound that is wide on a busy machine.
 pub fn r1_local_repair(lab: &Lab) -> anyhow::Result<()> {
-    let mut times = Vec::new();
+    let (mut times, mut late) = (Vec::new(), Vec::new());
     for round in 1..=cuts() {
         let link = middle_link(lab)?;
         lab.stop_controllers()?;
         let traffic = Traffic::start(lab, &GOLD)?;
+        let past = lab.events()?.len();
         lab.cli.ok(&["link", "cut", &link])?;
-        lab.until(Duration::from_secs(60), "LSPs on their backup", |s| {
-            let lsps = s.plane(1).map_err(|e| e.to_string())?.lsps;
-            if lsps.on_backup > 0 { Ok(()) } else { Err(format!("{lsps:?}")) }
+        // by its event, because asking all agents for a status would disturb what is measured
+        wait_until(Duration::from_secs(60), "the source to have repaired", || {
+            let events = lab.events().map_err(|e| format!("{e:#}"))?;
+            let repaired = |e: &Event| e.kind == "lsp.repaired" && e.subject == "eb01.prn";
+            if events.iter().skip(past).any(repaired) {
+                Ok(())
+            } else {
+                Err(format!("{} events", events.len()))
+            }
         })?;
         let report = traffic.stop()?;
+        let lsps = lab.status()?.plane(1)?.lsps;
+        ensure!(lsps.on_backup > 0 && lsps.programmed == lsps.wanted, "after the repair: {lsps:?}");
         let events = lab.events()?;
         let cut = events.iter().rev().find(|e| e.kind == "link.cut").context("no event of the cut")?;
         let end = |w: &tests::documents::LossWindow| w.start + ms_to_ns(w.ms);
@@ -63,15 +73,10 @@ pub fn r1_local_repair(lab: &Lab) -> anyhow::Result<()> {
             report.sent(),
             report.losses().trim_end()
         ));
-        for event in events.iter().filter(|e| e.at_ns >= cut.at_ns && e.kind.starts_with("lsp.")) {
-            note(format!(
-                "  {:8.1} ms  {:<14} {:<9} {}",
-                ms(event.at_ns - cut.at_ns),
-                event.kind,
-                event.subject,
-                event.detail
-            ));
+        for event in events.iter().filter(|e| e.at_ns >= cut.at_ns && e.kind == "lsp.repaired") {
+            note(format!("  {:6.1} ms {:<9} {}", ms(event.at_ns - cut.at_ns), event.subject, event.detail));
         }
+        late.push(report.lateness_p99_ms());
         times.push(took);
         // after the repair, without any controller, nothing more is lost
         lossless(&GOLD.send(&lab.cli, 2.0)?, "the time after a local repair, controllers stopped")?;
@@ -81,8 +86,14 @@ pub fn r1_local_repair(lab: &Lab) -> anyhow::Result<()> {
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    let (goal, bound) = if lab.up.status.carrier == "host" { (2.0, 50.0) } else { (10.0, 300.0) };
-    note(format!("local repair, cut to last lost packet: median {median} ms of {times:?}; goal {goal} ms"));
+    late.sort_by(f64::total_cmp);
+    let late = late[late.len() / 2];
+    let goal = if lab.up.status.carrier == "host" { 2.0 } else { 10.0 };
+    // as strict as the machine's own timers allow: on a busy one they are late too
+    let bound = 5.0 * goal + 20.0 * late;
+    note(format!(
+        "local repair, cut to last lost packet: median {median} ms of {times:?}; goal {goal} ms; timers late by {late} ms (p99)"
+    ));
     ensure!(median <= bound, "median {median} ms, bound {bound} ms");
     Ok(())
 }

@@ -61,7 +61,7 @@ fn trials() -> Vec<Trial> {
         ("f2_static_labels", forwarding::f2_static_labels),
         ("f3_label_depth", forwarding::f3_label_depth),
         ("f4_groups_of_a_long_path", forwarding::f4_groups_of_a_long_path),
-        ("f5_spread", forwarding::f5_spread),
+        ("f5_spread_over_planes", forwarding::f5_spread_over_planes),
         ("f6_class_to_mesh", forwarding::f6_class_to_mesh),
         ("e1_e2_headroom", engineering::e1_e2_headroom),
         ("e6_disjoint_backups", engineering::e6_disjoint_backups),
@@ -78,7 +78,7 @@ fn trials() -> Vec<Trial> {
         ("kill_openr", kills::openr),
         ("kill_fib_agent", kills::fib_agent),
         ("kill_bird", kills::bird),
-        ("e3_edit_demands", edits::e3_edit_demands),
+        ("e3_f5_edit_demands", edits::e3_f5_edit_demands),
         ("edit_capacity", edits::edit_capacity),
     ];
     let mut trials: Vec<Trial> =

@@ -235,6 +235,11 @@ impl ProbeReport {
         self.streams.iter().map(|s| s.received).sum()
     }
 
+    /// How late the sender's timer woke it, 99 of 100 times at most, in milliseconds.
+    pub fn lateness_p99_ms(&self) -> f64 {
+        self.rest.get("lateness").and_then(|l| l["p99_us"].as_f64()).unwrap_or(0.0) / 1000.0
+    }
+
     /// Packets that hosts refused to send: no route.
     pub fn refused(&self) -> u64 {
         self.streams.iter().map(|s| s.send_errors).sum()

@@ -26,7 +26,7 @@ pub const RUN: &[Package] = &[
     package("iproute2", &["/usr/bin/ip", "/bin/ip", "/usr/sbin/ip", "/sbin/ip"], "looking at nodes"),
     package("iputils-ping", &["/usr/bin/ping", "/bin/ping"], "looking at nodes"),
     package("ca-certificates", &["/etc/ssl/certs/ca-certificates.crt"], "fetching the guest's kernel"),
-    package("xz-utils", &["/usr/bin/xz"], "unpacking the guest's kernel"),
+    package("zstd", &["/usr/bin/zstd"], "unpacking the guest's kernel"),
 ];
 
 /// What the tests need beyond that.

@@ -94,12 +94,12 @@ fn lock(agent: &Shared) -> MutexGuard<'_, FibAgent<Netlink>> {
 #[derive(Clone)]
 struct Service(Shared);
 
-fn internal(error: anyhow::Error) -> Status {
+fn internal(error: &anyhow::Error) -> Status {
     Status::internal(format!("{error:#}"))
 }
 
 fn reply(failed: anyhow::Result<Vec<String>>) -> Result<Response<FibReply>, Status> {
-    failed.map(|failed| Response::new(FibReply { failed })).map_err(internal)
+    failed.map(|failed| Response::new(FibReply { failed })).map_err(|e| internal(&e))
 }
 
 #[tonic::async_trait]
@@ -123,7 +123,7 @@ impl FibAgentRpc for Service {
     }
 
     async fn dump_fib(&self, _: Request<DumpFibRequest>) -> Result<Response<UnicastRoutes>, Status> {
-        let routes = lock(&self.0).dump().map_err(internal)?;
+        let routes = lock(&self.0).dump().map_err(|e| internal(&e))?;
         Ok(Response::new(UnicastRoutes { routes }))
     }
 }

@@ -156,7 +156,7 @@ impl Agent {
                 tracing::info!(link = %name, "{kind}");
                 self.events.add(kind, name, repair.bundles.len(), 0);
             }
-            if outcome.writes > 0 {
+            if !repair.plan.is_empty() {
                 self.report_after("repaired", "", repair.bundles.len(), took, &outcome);
             }
             self.driver.remember_links();

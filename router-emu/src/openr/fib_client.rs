@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -68,23 +68,16 @@ pub async fn run(socket: PathBuf, mut wanted: watch::Receiver<Option<Arc<RouteTa
 }
 
 /// Brings the agent to the table; the prefixes that it could not install.
-async fn program(
-    socket: &PathBuf,
-    link: &mut Option<Link>,
-    table: &RouteTable,
-) -> anyhow::Result<Vec<String>> {
-    let failed = match link {
-        Some(link) => link.update(table).await?,
-        None => {
-            let mut fresh = connect(socket).await?;
-            let routes = UnicastRoutes { routes: table.iter().map(|(l, r)| message(*l, r)).collect() };
-            let reply = deadline(fresh.client.sync_fib(routes)).await?;
-            fresh.programmed = table.clone();
-            tracing::info!(routes = table.len(), "fib-agent synchronised");
-            link.insert(fresh).forget(reply)
-        }
-    };
-    Ok(failed)
+async fn program(socket: &Path, link: &mut Option<Link>, table: &RouteTable) -> anyhow::Result<Vec<String>> {
+    if let Some(link) = link {
+        return link.update(table).await;
+    }
+    let mut fresh = connect(socket).await?;
+    let routes = UnicastRoutes { routes: table.iter().map(|(l, r)| message(*l, r)).collect() };
+    let reply = deadline(fresh.client.sync_fib(routes)).await?;
+    fresh.programmed = table.clone();
+    tracing::info!(routes = table.len(), "fib-agent synchronised");
+    Ok(link.insert(fresh).forget(reply))
 }
 
 impl Link {
@@ -132,9 +125,9 @@ async fn deadline<T>(
     Ok(tokio::time::timeout(RPC_TIMEOUT, call).await??.into_inner())
 }
 
-async fn connect(socket: &PathBuf) -> anyhow::Result<Link> {
+async fn connect(socket: &Path) -> anyhow::Result<Link> {
     let broken = Arc::new(Notify::new());
-    let (path, signal) = (socket.clone(), Arc::clone(&broken));
+    let (path, signal) = (socket.to_owned(), Arc::clone(&broken));
     let connector = tower::service_fn(move |_: Uri| {
         let (path, broken) = (path.clone(), Arc::clone(&signal));
         async move { UnixStream::connect(path).await.map(|stream| TokioIo::new(Watched { stream, broken })) }

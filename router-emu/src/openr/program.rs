@@ -90,7 +90,7 @@ async fn watch_links(hub: &Hub, mut monitor: AsyncFd<Monitor>, names: &[String])
             match guard.get_inner_mut().try_recv().context("cannot read kernel events")? {
                 Some(KernelEvent::Link(link)) if names.contains(&link.name) => told(hub, &link),
                 Some(KernelEvent::LinkDeleted(link)) if names.contains(&link.name) => {
-                    hub.link_gone(&link.name)
+                    hub.link_gone(&link.name);
                 }
                 Some(KernelEvent::Overrun) => read_links(hub, names)?,
                 Some(_) => {}
@@ -110,9 +110,10 @@ fn read_links(hub: &Hub, names: &[String]) -> anyhow::Result<()> {
     let mut socket = rtnl::Socket::open(rtnl::socket::ROUTE)?;
     let links = rtnl::link::dump(&mut socket)?;
     for name in names {
-        match links.iter().find(|link| link.name == *name) {
-            Some(link) => told(hub, link),
-            None => tracing::warn!(interface = name, "no such interface yet"),
+        if let Some(link) = links.iter().find(|link| link.name == *name) {
+            told(hub, link);
+        } else {
+            tracing::warn!(interface = name, "no such interface yet");
         }
     }
     Ok(())

@@ -99,6 +99,13 @@ mod tests {
     }
 
     #[test]
+    fn a_short_link_may_double_its_time_without_a_word() {
+        let mut filter = RttFilter::new(0);
+        filter.sample(120);
+        assert!((0..100).all(|_| filter.sample(240).is_none()));
+    }
+
+    #[test]
     fn a_rise_is_published_once_after_a_short_window() {
         let mut filter = RttFilter::new(0);
         for _ in 0..60 {

@@ -156,7 +156,7 @@ impl Sim {
         self.routers.get_mut(node).unwrap().core = None;
         let gone: Vec<_> = self.pipes.keys().filter(|(n, _)| n == node).cloned().collect();
         for end in gone {
-            self.close(end);
+            self.close(&end);
         }
     }
 
@@ -280,8 +280,8 @@ impl Sim {
         }
     }
 
-    fn close(&mut self, end: (String, SessionId)) {
-        let Some(pipe) = self.pipes.remove(&end) else { return };
+    fn close(&mut self, end: &(String, SessionId)) {
+        let Some(pipe) = self.pipes.remove(end) else { return };
         self.pipes.remove(&pipe.far);
         let wire = &self.wires[pipe.wire];
         if wire.up && wire.cuts == pipe.cuts {
@@ -295,7 +295,8 @@ impl Sim {
             Action::Send(interface, bytes) => {
                 let wire = self.wire(node, &interface).unwrap();
                 self.sent += 1;
-                if !self.wires[wire].up || (self.lose_every > 0 && self.sent % self.lose_every == 0) {
+                if !self.wires[wire].up || (self.lose_every > 0 && self.sent.is_multiple_of(self.lose_every))
+                {
                     return;
                 }
                 let (far, interface) = self.far(wire, node);
@@ -313,7 +314,7 @@ impl Sim {
                     self.event(at, &far.0, Event::Bytes { session: far.1, bytes: bytes.to_vec() });
                 }
             }
-            Action::Close(session) => self.close((node.to_owned(), session)),
+            Action::Close(session) => self.close(&(node.to_owned(), session)),
             Action::Publish(publication) => {
                 let now = self.now;
                 self.routers.get_mut(node).unwrap().published.push((now, publication));

@@ -170,7 +170,7 @@ impl Spark {
         }
         link.problem = None;
         match packet.body {
-            Body::Hello(hello) => self.hello(now, interface, from, arrived, packet.from, &hello, out),
+            Body::Hello(hello) => self.hello(now, interface, (from, arrived), &packet.from, &hello, out),
             Body::Handshake(shake) => self.handshake(now, interface, &packet.from, &shake, out),
             Body::Heartbeat { .. } => {
                 if let Some(neighbor) = link.neighbor.as_mut()
@@ -255,18 +255,16 @@ impl Spark {
         &mut self,
         now: Nanos,
         interface: &str,
-        address: Ipv6Addr,
-        arrived: Nanos,
-        from: Sender,
+        (address, arrived): (Ipv6Addr, Nanos),
+        from: &Sender,
         hello: &Hello,
         out: &mut Vec<Output>,
     ) {
         let Some(link) = self.links.get_mut(interface) else { return };
         let declared_us = link.declared_us;
         let fresh = link.neighbor.is_none();
-        let neighbor = link
-            .neighbor
-            .get_or_insert_with(|| Neighbor::new(&from, address, declared_us, now, self.me.hold));
+        let neighbor =
+            link.neighbor.get_or_insert_with(|| Neighbor::new(from, address, declared_us, now, self.me.hold));
         let mut answer = fresh || hello.solicit;
         if neighbor.instance == from.instance {
             if hello.seq <= neighbor.last_seq && !fresh {

@@ -125,6 +125,13 @@ fn the_far_end_must_name_this_very_link() {
 }
 
 #[test]
+fn the_far_end_must_name_us() {
+    let mut databases = network(3, &[(0, 1, 1, 1)]);
+    databases.get_mut("n1").unwrap().adjacencies[0].neighbor = "n2".into();
+    assert!(routes("n0", &databases).is_empty());
+}
+
+#[test]
 fn a_hard_drained_router_is_an_end_and_no_way() {
     let mut databases = network(3, &[(0, 1, 1, 1), (1, 2, 1, 1), (0, 2, 50, 50)]);
     databases.get_mut("n1").unwrap().overloaded = true;

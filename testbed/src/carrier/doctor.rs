@@ -82,7 +82,10 @@ fn guest() -> BTreeMap<String, Found> {
     let qemu = qemu::version().map_err(|e| e.to_string());
     let busybox = initramfs::static_busybox().map(|p| p.display().to_string()).map_err(|e| e.to_string());
     let kernel = match kernel::cached() {
-        Some(kernel) => Ok(format!("{} ({})", kernel.release, kernel.origin)),
+        Some(kernel) => {
+            let slow = if kernel.direct { "" } else { "; compressed, as zstd was missing: boots take a second more" };
+            Ok(format!("{} ({}){slow}", kernel.release, kernel.origin))
+        }
         None => match apt::mirror_of_system(Path::new("/etc/apt")) {
             Some(mirror) => Ok(format!("not fetched yet; the first `up` fetches it from {mirror}")),
             None => Err("not fetched, and no Debian mirror is configured; use --kernel PATH".to_owned()),

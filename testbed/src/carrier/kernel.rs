@@ -18,6 +18,7 @@ use super::apt::PrivateApt;
 use super::bzimage::{self, Packing};
 use super::lock::FileLock;
 use super::{Lacking, cache_dir, kmod};
+use crate::failure::{Code, Failure};
 
 /// The suite whose kernel has everything the labs need (MPLS, nexthop objects, FRA_DSCP_MASK, Soft-RoCE in namespaces).
 const SUITE: &str = "trixie-backports";
@@ -107,7 +108,8 @@ fn fetch(store: &Path, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     if let Some(kernel) = cached() {
         return Ok(kernel);
     }
-    let work = store.join(format!(".new-{}", std::process::id()));
+    let work = Workplace::new(store);
+    let work = work.0.as_path();
     let apt = PrivateApt::new(&work.join("apt"), SUITE)?;
     say(&format!("guest kernel: reading {SUITE} of {}", apt.mirror()));
     apt.update()?;
@@ -122,7 +124,7 @@ fn fetch(store: &Path, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     }
     let found = find_in_tree(&root)?;
     let name = safe_name(&format!("{}-{version}", found.release));
-    let kernel = finish(&found, &format!("{PACKAGE} {version} of {SUITE}"), &work, &store.join(&name))?;
+    let kernel = finish(&found, &format!("{PACKAGE} {version} of {SUITE}"), work, &store.join(&name))?;
     write_atomic(&store.join("current"), name.as_bytes())?;
     say(&format!("guest kernel: {} is ready in {}", kernel.release, kernel.home.display()));
     Ok(kernel)
@@ -130,8 +132,13 @@ fn fetch(store: &Path, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
 
 /// Takes a kernel from the user's own path; kept in the cache under a name made of path, size and time.
 fn import(path: &Path, store: &Path, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    let path = fs::canonicalize(path).with_context(|| format!("no kernel at {}", path.display()))?;
-    let found = if path.is_dir() { find_in_tree(&path)? } else { beside_file(&path)? };
+    let refuse = |why: String| {
+        Failure::new(Code::Usage, format!("cannot use the kernel {}: {why}", path.display()))
+            .hint("give a vmlinuz, or a folder with boot/vmlinuz* and lib/modules/")
+    };
+    let path = fs::canonicalize(path).map_err(|why| refuse(why.to_string()))?;
+    let found = if path.is_dir() { find_in_tree(&path) } else { beside_file(&path) };
+    let found = found.map_err(|why| refuse(format!("{why:#}")))?;
     let meta = fs::metadata(&found.image)?;
     let age = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let home =
@@ -144,8 +151,23 @@ fn import(path: &Path, store: &Path, say: &mut dyn FnMut(&str)) -> Result<Kernel
         return Ok(kernel);
     }
     say(&format!("guest kernel: preparing {} from {}", found.release, path.display()));
-    let work = store.join(format!(".new-{}", std::process::id()));
-    finish(&found, &path.display().to_string(), &work, &home)
+    let work = Workplace::new(store);
+    finish(&found, &path.display().to_string(), &work.0, &home)
+}
+
+/// A folder that goes away with this value, whatever happened in it.
+struct Workplace(PathBuf);
+
+impl Workplace {
+    fn new(store: &Path) -> Self {
+        Self(store.join(format!(".new-{}", std::process::id())))
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A kernel file and the module tree that belongs to it.
@@ -215,7 +237,7 @@ fn release_of(image: &Path) -> Result<String> {
     Ok(bzimage::parse(&bytes).with_context(|| format!("{} is no kernel", image.display()))?.release)
 }
 
-/// Builds the finished folder inside `work` and renames it to `home`; removes `work`.
+/// Builds the finished folder inside `work` and renames it to `home`.
 fn finish(found: &Found, origin: &str, work: &Path, home: &Path) -> Result<Kernel> {
     let fresh = work.join("finished");
     fs::create_dir_all(fresh.join("modules"))?;
@@ -238,7 +260,6 @@ fn finish(found: &Found, origin: &str, work: &Path, home: &Path) -> Result<Kerne
     }
     fs::rename(&fresh, home)
         .with_context(|| format!("cannot put the kernel in place at {}", home.display()))?;
-    fs::remove_dir_all(work)?;
     Ok(kernel)
 }
 

@@ -52,7 +52,8 @@ pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
         fabric_interface: node.interfaces.iter().find(|i| !i.core).map(|i| i.name.clone()),
         interfaces: core.collect(),
         max_labels: lab.te.max_labels,
-        openr: OpenrTimers::default(),
+        // shortest paths can wait until the repair of label-switched paths is through: they only carry what has none
+        openr: OpenrTimers { spf_min: 60, ..OpenrTimers::default() },
     }
 }
 

@@ -23,7 +23,10 @@ fn event_to_batch_of_a_hundred_bundles() {
         let lsps = (0..16).map(|slot| {
             let (p, b) =
                 if slot % 2 == 0 { ("a b f g h z", "a d i j k z") } else { ("a c f l m z", "a e i j k z") };
-            lsp(path(p), Some(path(b)))
+            let mut primary = path(p);
+            // each LSP a member of its own
+            primary.hops[4].label += slot;
+            lsp(primary, Some(path(b)))
         });
         bundles.push(proto::Bundle { sid: sid.encode(), lsps: lsps.collect() });
     }
