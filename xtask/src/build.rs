@@ -26,7 +26,11 @@ pub fn cargo(what: &str, args: &[&str]) -> Result<(), Stop> {
 /// The same, with environment variables.
 pub fn cargo_with(what: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), Stop> {
     eprintln!("xtask: {what}: cargo {}", args.join(" "));
-    let status = command().args(args).envs(env.iter().copied()).status().map_err(|e| Stop::new(5, format!("cannot run cargo: {e}")))?;
+    let status = command()
+        .args(args)
+        .envs(env.iter().copied())
+        .status()
+        .map_err(|e| Stop::new(5, format!("cannot run cargo: {e}")))?;
     if status.success() { Ok(()) } else { Err(Stop::new(1, format!("{what} failed ({status})"))) }
 }
 

@@ -83,7 +83,11 @@ fn guest() -> BTreeMap<String, Found> {
     let busybox = initramfs::static_busybox().map(|p| p.display().to_string()).map_err(|e| e.to_string());
     let kernel = match kernel::cached() {
         Some(kernel) => {
-            let slow = if kernel.direct { "" } else { "; compressed, as zstd was missing: boots take a second more" };
+            let slow = if kernel.direct {
+                ""
+            } else {
+                "; compressed, as zstd was missing: boots take a second more"
+            };
             Ok(format!("{} ({}){slow}", kernel.release, kernel.origin))
         }
         None => match apt::mirror_of_system(Path::new("/etc/apt")) {
