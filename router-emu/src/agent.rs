@@ -119,7 +119,10 @@ fn set_nice(nice: i32) -> anyhow::Result<()> {
     // JUSTIFICATION: nix has no wrapper for setpriority.
     let code = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     if code != 0 {
-        anyhow::bail!("cannot set nice {nice}: {} (leave --nice out, or run privileged)", std::io::Error::last_os_error());
+        anyhow::bail!(
+            "cannot set nice {nice}: {} (leave --nice out, or run privileged)",
+            std::io::Error::last_os_error()
+        );
     }
     Ok(())
 }

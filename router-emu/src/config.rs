@@ -107,7 +107,15 @@ pub struct OpenrTimers {
 
 impl Default for OpenrTimers {
     fn default() -> Self {
-        Self { hello: 20_000, fast_hello: 500, keepalive: 2_000, hold: 30_000, key_ttl: 300_000, spf_min: 10, spf_max: 250 }
+        Self {
+            hello: 20_000,
+            fast_hello: 500,
+            keepalive: 2_000,
+            hold: 30_000,
+            key_ttl: 300_000,
+            spf_min: 10,
+            spf_max: 250,
+        }
     }
 }
 

@@ -15,6 +15,11 @@ const LOOKS: [&str; 6] = [
     "ip -s -6 neigh show",
 ];
 
+/// Shows the world that all nodes share: its kernel's log, its processes with what they wait for, its interrupts.
+const WORLD: &str = "echo '# uptime'; cat /proc/uptime /proc/loadavg; echo '# processes'; \
+    for p in /proc/[0-9]*; do echo \"$p $(tr '\\0' ' ' < $p/cmdline) $(cut -d' ' -f3,39 < $p/stat) $(head -c 400 $p/stack | tr '\\n' ' ')\"; done; \
+    echo '# interrupts'; cat /proc/interrupts; echo '# memory'; head -5 /proc/meminfo; echo '# kernel log'; dmesg | tail -n 200";
+
 /// Folder of the evidence of all tests.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("out")
@@ -34,6 +39,8 @@ pub fn save(lab: &Lab, test: &str, message: &str) -> PathBuf {
         Ok(output) => format!("{}{}", output.stdout, output.stderr),
         Err(error) => format!("{error:#}"),
     };
+    // first, because what a stuck world waits for is gone once it goes on
+    write("world.txt", &say(&["exec", "h1.prn", "--", "sh", "-c", WORLD]));
     write("status.txt", &say(&["status"]));
     write("status.json", &say(&["--format", "json", "status"]));
     write("links.txt", &say(&["link", "show"]));

@@ -1,6 +1,6 @@
 //! Cargo, called from cargo.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 

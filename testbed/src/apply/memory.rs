@@ -192,10 +192,8 @@ fn change_interface(node: &mut Node, change: &Change) -> Result<(), i32> {
             }
             state.neighbours.insert(*ip, *mac);
         }
-        Change::RemoveAddress { address, .. } => {
-            if !state.addresses.remove(address) {
-                return Err(libc::EADDRNOTAVAIL);
-            }
+        Change::RemoveAddress { address, .. } if !state.addresses.remove(address) => {
+            return Err(libc::EADDRNOTAVAIL);
         }
         Change::AddAddress { address, .. } => {
             state.addresses.insert(*address);

@@ -248,10 +248,9 @@ fn is_debian(uri: &str, suite: &str) -> bool {
         && !suite.contains("security")
         && !path.ends_with("-security")
         && ["http://", "https://", "mirror+", "file:", "copy:"].iter().any(|s| uri.starts_with(s))
-        && path
-            .rsplit('/')
-            .next()
-            .is_some_and(|last| last == "debian" || last.ends_with(".list") || last.ends_with('Z'))
+        && path.rsplit('/').next().is_some_and(|last| {
+            last == "debian" || last.strip_suffix(".list").is_some() || last.ends_with('Z')
+        })
 }
 
 /// One-line style: `deb [options] uri suite components…`.

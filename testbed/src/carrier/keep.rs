@@ -148,7 +148,9 @@ impl Keeper {
             None => {
                 let group = cgroup::create(own);
                 let child = start_host(order, group.as_deref(), leash).inspect_err(|_| {
-                    group.iter().for_each(|g| cgroup::remove(g));
+                    if let Some(group) = &group {
+                        cgroup::remove(group);
+                    }
                 })?;
                 (child, Endpoint::Unix(order.state.join("api.sock")), group)
             }

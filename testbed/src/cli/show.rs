@@ -78,10 +78,10 @@ pub fn status(s: &Status) -> String {
         out.push('\n');
         out += &program_table(&odd);
     }
-    if s.state == Health::Ready {
-        if let (Some(a), Some(b)) = host_pair(s) {
-            let _ = writeln!(out, "\ntry: testbed exec {a} -- ping -c3 {b}");
-        }
+    if s.state == Health::Ready
+        && let (Some(a), Some(b)) = host_pair(s)
+    {
+        let _ = writeln!(out, "\ntry: testbed exec {a} -- ping -c3 {b}");
     }
     out
 }

@@ -97,10 +97,10 @@ async fn bring_up(
         _ => {}
     });
     let ready = ready.await;
-    if ready.is_ok() || args.keep_on_failure {
-        if let Some(world) = world {
-            world.commit()?;
-        }
+    if (ready.is_ok() || args.keep_on_failure)
+        && let Some(world) = world
+    {
+        world.commit()?;
     }
     ready?;
     let status = status.context("the supervisor sent no status")?;

@@ -181,7 +181,9 @@ async fn with_terminal(
     let child = reaper.spawn(&mut command).map_err(|e| start_failure(exec, &e))?;
     drop(command); // closes our copies of the terminal's inner side
     nix::fcntl::fcntl(&pty.master, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
-    let master = Arc::new(AsyncFd::new(pty.master)?);
+    // SAFETY: the descriptor is owned by the AsyncFd and is only closed when that is dropped.
+    // JUSTIFICATION: the safe constructor is deprecated, because it cannot know that.
+    let master = Arc::new(unsafe { AsyncFd::register(pty.master) }?);
     let reader = Arc::clone(&master);
     let to = output.clone();
     let out = tokio::spawn(async move {

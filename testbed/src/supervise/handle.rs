@@ -120,7 +120,10 @@ impl World {
                 output.reply(&Reply::Event(event)).await?;
             }
         }
-        while follow {
+        if !follow {
+            return Ok(());
+        }
+        loop {
             tokio::select! {
                 gone = frame::read(&mut input) => if !matches!(gone, Ok(Some(_))) { return Ok(()) },
                 event = live.recv() => match event {
@@ -133,7 +136,6 @@ impl World {
                 },
             }
         }
-        Ok(())
     }
 
     async fn cycle(&self, plane: u8, with_mesh: bool, output: &Writer) -> anyhow::Result<()> {
