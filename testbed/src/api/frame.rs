@@ -100,7 +100,7 @@ mod tests {
             let mut wire = Vec::new();
             for f in &frames { block(write(&mut wire, f)).unwrap(); }
             let mut input = wire.as_slice();
-            for f in &frames { prop_assert_eq!(block(read(&mut input)).unwrap().as_ref(), Some(f)); }
+            for f in frames { prop_assert_eq!(block(read(&mut input)).unwrap(), Some(f)); }
             prop_assert_eq!(block(read(&mut input)).unwrap(), None);
         }
 
