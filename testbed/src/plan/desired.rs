@@ -16,7 +16,7 @@ const LINK_LOCAL_LENGTH: u8 = 64;
 
 /// Settings of every namespace: key, value in nodes that forward, value in hosts. They are written before
 /// interfaces exist, which inherit the `default` ones.
-const SETTINGS: [(&str, &str, &str); 11] = [
+const SETTINGS: [(&str, &str, &str); 12] = [
     ("net.ipv6.conf.all.forwarding", "1", "0"),
     ("net.ipv6.conf.default.accept_ra", "0", "0"),
     // Without detection of duplicate addresses an address works at once; both keys are consulted.
@@ -28,10 +28,24 @@ const SETTINGS: [(&str, &str, &str); 11] = [
     ("net.ipv6.conf.default.keep_addr_on_down", "1", "1"),
     // A route over a link without carrier gives way to another one, if there is one.
     ("net.ipv6.conf.default.ignore_routes_with_linkdown", "1", "1"),
-    ("net.ipv6.fib_multipath_hash_policy", "1", "1"),
+    // Addresses, protocol and ports, hashed anew at every hop. The usual policy for ports (1) takes over the hash that the
+    // sender's socket gave the packet, which crosses a veth: all nodes would then choose alike, whatever their seed.
+    ("net.ipv6.fib_multipath_hash_policy", "3", "3"),
+    ("net.ipv6.fib_multipath_hash_fields", "55", "55"),
     // In spite of the name it governs IPv6 too; 1 sends a route event per dependent route and nexthop change.
     ("net.ipv4.nexthop_compat_mode", "0", "0"),
 ];
+
+/// Seed of the hash that chooses among next hops (Linux 6.11; in spite of the name it governs IPv6 too).
+const HASH_SEED: &str = "net.ipv4.fib_multipath_hash_seed";
+
+/// A seed of the node's own. All namespaces of a kernel hash alike by default: the flows that an aggregator sends into one
+/// plane would all be on the same half of every bundle there.
+fn hash_seed(address: std::net::Ipv6Addr) -> u32 {
+    let [a, b, c, d, e, f, g, h] = address.segments().map(u32::from);
+    // aggregators differ in the middle of their addresses, routers at the beginning and the end; never 0, "no seed"
+    ((a ^ c ^ e ^ g) << 16 | (b ^ d ^ f ^ h)).max(1)
+}
 
 /// What the kernel at hand can do, so that the rest of a lab can be built on one that lacks something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +83,7 @@ impl Default for Options {
 
 /// Keys of all settings that a [`State`] may hold; a kernel observes exactly these.
 pub fn managed_sysctls() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().map(|(key, ..)| *key).chain([PLATFORM_LABELS])
+    SETTINGS.iter().map(|(key, ..)| *key).chain([HASH_SEED, PLATFORM_LABELS])
 }
 
 /// The state that a lab needs, with the links named in `cuts` administratively down at their `a` end.
@@ -111,6 +125,8 @@ fn bare_node(node: &LabNode, options: Options) -> Node {
         ((*key).to_owned(), (if forwards { *router } else { *host }).to_owned())
     };
     let mut sysctls: BTreeMap<String, String> = SETTINGS.iter().map(value).collect();
+    let seed = if forwards { hash_seed(node.address) } else { 0 };
+    sysctls.insert(HASH_SEED.to_owned(), seed.to_string());
     if options.mpls && node.platform_labels > 0 {
         sysctls.insert(PLATFORM_LABELS.to_owned(), node.platform_labels.to_string());
     }
