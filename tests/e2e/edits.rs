@@ -72,6 +72,9 @@ pub fn e3_f5_edit_demands(lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A number for each slot of a bundle.
+type BySlot = BTreeMap<u8, u64>;
+
 /// A counter of the helper.
 #[derive(Debug, Deserialize)]
 struct Counter {
@@ -112,7 +115,7 @@ fn weights(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<BTreeMap<u8, u64>
 /// Sends from 400 addresses and compares what each member of the group carried with its weight.
 fn spread_over_paths(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<()> {
     let load = Load { from: Some("h1.prn"), to: Some("h1.lla"), classes: "gold", rate: 300, flows: 400 };
-    let measured = || -> Result<(BTreeMap<u8, u64>, BTreeMap<u8, u64>), String> {
+    let measured = || -> Result<(BySlot, BySlot), String> {
         let text = |e: anyhow::Error| format!("{e:#}");
         let weights_before = weights(lab, router, dst).map_err(text)?;
         let before = counters(lab, router, dst).map_err(text)?;
