@@ -1,6 +1,6 @@
 //! What a lab must not touch, and must not leave behind.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -64,6 +64,57 @@ pub fn down_twice(lab: &Lab) -> anyhow::Result<()> {
     let status = lab.cli.run(&["status"])?;
     ensure!(status.code == 1 && status.stderr.contains("not running"), "{status:?}");
     Ok(())
+}
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// Where fetched guest kernels are, for this user.
+fn cache() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    set("TESTBED_CACHE").or_else(|| Some(base()?.join("testbed")))
+}
+
+/// Input: `up` on the vm carrier by a user that is not root (this test's own user if it is not root either), with the guest
+/// kernel in that user's cache.
+/// Output: ready, hosts reach each other, `down` leaves nothing. On the host carrier there is nothing to test.
+pub fn up_without_root() -> anyhow::Result<()> {
+    let state = lab::second_state_folder();
+    std::fs::create_dir_all(&state)?;
+    let program = cli::program()?;
+    let mut user = Cli::new(&program, &state, "modest");
+    if nix::unistd::geteuid().is_root() {
+        let doctor = user.ok(&["doctor"])?;
+        if lab::carrier() == "host" || (lab::carrier() == "auto" && doctor.contains("carrier host")) {
+            note("this machine uses the host carrier, which needs root");
+            return Ok(());
+        }
+        let home = state.join("home");
+        let kernels = cache().filter(|c| c.exists()).context("no guest kernel in the cache")?;
+        let script =
+            r#"mkdir -p "$2" && cp -r "$1" "$2/cache" && chown -R "$3:$3" "$4" && chmod 755 "$4" "$5""#;
+        let top = lab::state_folder();
+        let done = std::process::Command::new("sh")
+            .args(["-c", script, "sh"])
+            .args([&kernels, &home])
+            .arg(NOBODY.to_string())
+            .args([&state, &top])
+            .status()?;
+        ensure!(done.success(), "cannot make a home for another user: {done}");
+        user = user.with_user(NOBODY, &home);
+        if user.run(&["--version"]).is_err() {
+            note("other users cannot read the folder of the programs: not tested here");
+            return Ok(());
+        }
+    }
+    let before = Inventory::take(&state);
+    let up = user.run(&["--format", "json", "up", "ebb-small", "--carrier", "vm", "--timeout", "300"])?;
+    note(format!("up without root: {:.1} s", up.took.as_secs_f64()));
+    up.expect(0)?;
+    user.exec("h1.prn", &["ping", "-c1", "-W5", "h1.lla"])?;
+    user.ok(&["down"])?;
+    before.wait_for_nothing_new(&state, GONE)
 }
 
 fn killed_lab() -> anyhow::Result<Cli> {

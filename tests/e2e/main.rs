@@ -1,7 +1,6 @@
 //! The end-to-end suite: one lab, brought up once in the carrier of `TESTBED_E2E_CARRIER` (default `auto`), and tests in
 //! order on it, each of which finds it ready and leaves it so. Parts of names as argument, with commas
-//! between them, run only those tests.
-//! `TESTBED_E2E_FULL=1` runs the long forms, `TESTBED_E2E_CUTS=N` sets how many links the local-repair test cuts.
+//! between them, run only those tests. `TESTBED_E2E_FULL=1` runs the long forms, `TESTBED_E2E_CUTS=N` sets how many links the local-repair test cuts.
 //!
 //! Names begin with the number of what they show (F1, P1, ...), as the papers' check list has it.
 
@@ -85,8 +84,11 @@ fn trials() -> Vec<Trial> {
         on_lab.into_iter().map(|(name, test)| Trial::test(name, move || on_shared_lab(name, test))).collect();
     trials.push(Trial::test("two_labs", || on_shared_lab("two_labs", isolation::two_labs)));
     trials.push(Trial::test("down_twice", || on_shared_lab_last("down_twice", isolation::down_twice)));
-    let alone: [(&str, Alone); 2] =
-        [("interrupted_up", isolation::interrupted_up), ("killed_up", isolation::killed_up)];
+    let alone: [(&str, Alone); 3] = [
+        ("interrupted_up", isolation::interrupted_up),
+        ("killed_up", isolation::killed_up),
+        ("up_without_root", isolation::up_without_root),
+    ];
     trials.extend(alone.into_iter().map(|(name, test)| {
         Trial::test(name, move || caught(name, test).map_err(|message| Failed::from(beside(name, &message))))
     }));

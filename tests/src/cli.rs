@@ -50,18 +50,25 @@ pub struct Cli {
     program: PathBuf,
     state: PathBuf,
     lab: String,
+    user: Option<(u32, PathBuf)>,
 }
 
 impl Cli {
     /// A runner for one lab of one state folder.
     pub fn new(program: &Path, state: &Path, lab: &str) -> Self {
-        Self { program: program.to_owned(), state: state.to_owned(), lab: lab.to_owned() }
+        Self { program: program.to_owned(), state: state.to_owned(), lab: lab.to_owned(), user: None }
     }
 
     /// The same state folder, another lab.
     #[must_use]
     pub fn with_lab(&self, lab: &str) -> Self {
         Self { lab: lab.to_owned(), ..self.clone() }
+    }
+
+    /// The same as the user `uid`, whose home folder is `home`. Only root can do this.
+    #[must_use]
+    pub fn with_user(&self, uid: u32, home: &Path) -> Self {
+        Self { user: Some((uid, home.to_owned())), ..self.clone() }
     }
 
     /// The state folder (of all labs of this runner).
@@ -92,6 +99,15 @@ impl Cli {
             .env("TESTBED_LAB", &self.lab)
             .env_remove("TESTBED_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some((uid, home)) = &self.user {
+            use std::os::unix::process::CommandExt as _;
+            command
+                .uid(*uid)
+                .gid(*uid)
+                .env("HOME", home)
+                .env("TESTBED_CACHE", home.join("cache"))
+                .current_dir("/");
+        }
         command
     }
 
