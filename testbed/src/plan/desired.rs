@@ -42,9 +42,11 @@ const HASH_SEED: &str = "net.ipv4.fib_multipath_hash_seed";
 /// A seed of the node's own. All namespaces of a kernel hash alike by default: the flows that an aggregator sends into one
 /// plane would all be on the same half of every bundle there.
 fn hash_seed(address: std::net::Ipv6Addr) -> u32 {
-    let [a, b, c, d, e, f, g, h] = address.segments().map(u32::from);
-    // aggregators differ in the middle of their addresses, routers at the beginning and the end; never 0, "no seed"
-    ((a ^ c ^ e ^ g) << 16 | (b ^ d ^ f ^ h)).max(1)
+    let words = address.segments().map(u32::from);
+    // aggregators differ in the middle of their addresses, routers at the beginning and the end
+    let fold = |parity: usize| words.iter().skip(parity).step_by(2).fold(0, |sum, word| sum ^ word);
+    // never 0, which means "no seed"
+    (fold(0) << 16 | fold(1)).max(1)
 }
 
 /// What the kernel at hand can do, so that the rest of a lab can be built on one that lacks something.
