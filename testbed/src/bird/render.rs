@@ -4,17 +4,12 @@ use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
+use router_emu::config::{FALLBACK_TABLE, HANDOVER_TABLE, PROTO_OPENR};
 use thiserror::Error;
 use topologies::lab::{Interface, Lab, Node, Role, SiteKind};
 
 use super::{CONF_FILE, DRAIN_FILE, Drain, PLANE_AS, SITE_AS, SOCKET_FILE};
 
-/// Kernel table of remote prefixes over the IGP.
-const FALLBACK_TABLE: u32 = 200;
-/// Kernel table of prefixes whose egress is site `s`: this plus `s`.
-const HANDOVER_TABLE: u32 = 1000;
-/// Kernel route protocol of the IGP's routes.
-const PROTO_IGP: u8 = 99;
 /// What every DC prefix lies in: a site's /48, or anything in it down to a host's /64.
 const DC_PREFIXES: &str = "[ 2001:db8::/32{48,64} ]";
 
@@ -166,7 +161,7 @@ fn router_tables(node: &Node, plane: u8) -> String {
     format!(
         "# --- main table: learn the IGP's loopbacks, install only what the own site's aggregator announces\n\
          protocol kernel kmain {{\n  learn; {KERNEL}\n  ipv6 {{\n    table master6;\n    \
-             import where krt_source = {PROTO_IGP} && net ~ [ fd00:{plane:x}::/64+ ];\n    \
+             import where krt_source = {PROTO_OPENR} && net ~ [ fd00:{plane:x}::/64+ ];\n    \
              export filter {{\n      if source != RTS_BGP || proto != \"fa\" then reject;\n      \
              krt_prefsrc = {own};\n      accept;\n    }};\n  }};\n}}\n\
          \n# --- table {FALLBACK_TABLE}: prefixes of other sites over the IGP, used where no label-switched path is\n\

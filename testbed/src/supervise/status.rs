@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use router_emu::proto::lsp_agent_client::LspAgentClient;
 use router_emu::proto::route_agent_client::RouteAgentClient;
-use router_emu::proto::{DumpBundlesRequest, DumpRoutesRequest, GetTrafficRequest};
+use router_emu::proto::{DumpBundlesRequest, DumpRoutesRequest, GetTrafficReply, GetTrafficRequest};
 use router_emu::rpc::unix_channel;
 use topologies::lab::{Lab, LinkKind, Role, SiteKind};
 
@@ -62,10 +62,7 @@ async fn ask(node: &str) -> RouterView {
     if let Ok(Ok((routes, traffic))) = routes {
         let prefixes = routes.into_inner().prefixes;
         view.routes = prefixes.iter().map(|p| u32::try_from(p.meshes.len()).unwrap_or(0)).sum();
-        for counter in traffic.into_inner().counters {
-            view.traffic.packets += counter.packets;
-            view.traffic.bytes += counter.bytes;
-        }
+        view.traffic = sum(&traffic.into_inner());
     } else {
         view.answered = false;
     }
@@ -90,12 +87,14 @@ pub async fn plane_traffic(lab: &Lab, plane: u8) -> Option<TrafficTotal> {
 async fn ask_traffic(node: String) -> Option<TrafficTotal> {
     let mut agent = RouteAgentClient::new(unix_channel(run_dir(&node).join("route-agent.sock")));
     let reply = tokio::time::timeout(ANSWER, agent.get_traffic(GetTrafficRequest {})).await.ok()?.ok()?;
-    let mut total = TrafficTotal::default();
-    for counter in reply.into_inner().counters {
-        total.packets += counter.packets;
-        total.bytes += counter.bytes;
-    }
-    Some(total)
+    Some(sum(&reply.into_inner()))
+}
+
+fn sum(reply: &GetTrafficReply) -> TrafficTotal {
+    reply.counters.iter().fold(TrafficTotal::default(), |total, counter| TrafficTotal {
+        packets: total.packets + counter.packets,
+        bytes: total.bytes + counter.bytes,
+    })
 }
 
 fn routers(lab: &Lab, plane: u8) -> Vec<&topologies::lab::Node> {
