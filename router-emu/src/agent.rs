@@ -114,6 +114,49 @@ pub fn watch(monitor: Monitor) -> anyhow::Result<AsyncFd<Monitor>> {
     registered.map_err(|e| anyhow::anyhow!("cannot watch for kernel events: {}", e.into_parts().1))
 }
 
+/// Whether the calling thread runs before all ordinary ones (`SCHED_FIFO`, lowest level).
+///
+/// For threads that packets wait for, and only while they do: whatever takes long is done in the ordinary class. Without
+/// the privilege the thread stays ordinary, which is said once.
+#[derive(Debug, Default)]
+pub struct Urgency {
+    urgent: bool,
+    refused: bool,
+}
+
+impl Urgency {
+    /// Moves the calling thread into the class, or back.
+    pub fn set(&mut self, urgent: bool) {
+        if self.refused || self.urgent == urgent {
+            return;
+        }
+        let class = if urgent { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
+        let param = libc::sched_param { sched_priority: i32::from(urgent) };
+        // SAFETY: the call reads one small structure that lives on our stack.
+        // JUSTIFICATION: nix has no wrapper for sched_setscheduler.
+        if unsafe { libc::sched_setscheduler(0, class, &raw const param) } == 0 {
+            self.urgent = urgent;
+        } else {
+            let why = std::io::Error::last_os_error();
+            tracing::warn!("repairs run at the usual priority: {why}");
+            self.refused = true;
+        }
+    }
+
+    /// Moves the calling thread into the class until the value is dropped, in the same thread.
+    pub fn hold() -> impl Drop {
+        struct Held(Urgency);
+        impl Drop for Held {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        let mut urgency = Self::default();
+        urgency.set(true);
+        Held(urgency)
+    }
+}
+
 fn set_nice(nice: i32) -> anyhow::Result<()> {
     // SAFETY: setpriority takes three integers and touches no memory of ours.
     // JUSTIFICATION: nix has no wrapper for setpriority.

@@ -11,6 +11,8 @@ pub const OPENR_PORT: u16 = 2018;
 pub const KVSTORE_PORT: u16 = 6667;
 /// UDP port of neighbour discovery.
 pub const SPARK_PORT: u16 = 6666;
+/// UDP port of the notices of lost links.
+pub const FLARE_PORT: u16 = 6668;
 /// TCP port of the fib-agent.
 pub const FIB_AGENT_PORT: u16 = 60100;
 /// TCP port of the lsp-agent.
@@ -131,5 +133,10 @@ impl RouterConfig {
     /// Path of an agent's unix socket.
     pub fn socket(&self, agent: &str) -> PathBuf {
         self.run_dir.join(format!("{agent}.sock"))
+    }
+
+    /// Path of the datagram socket on which the lsp-agent hears openr's flares.
+    pub fn flare_socket(&self) -> PathBuf {
+        self.run_dir.join("lsp-agent.flare")
     }
 }

@@ -7,9 +7,12 @@
 #[path = "openr/chain.rs"]
 mod chain;
 
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use chain::{Chain, ROUTERS, median};
+use router_emu::agent::monotonic_ns;
+use router_emu::openr::flare::{Flare, HOPS, MAX_FLARE};
 
 #[test]
 fn a_chain_of_routers() {
@@ -49,16 +52,22 @@ async fn neighbours_are_up(chain: &mut Chain) {
 }
 
 async fn a_cut_is_flooded(chain: &mut Chain) {
-    let (mut near, mut far, mut back) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut near, mut far, mut back, mut flared) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let flares = chain.hear_flares("n5");
     for _ in 0..10 {
         let mut told = [chain.watch("n0").await, chain.watch("n5").await];
         let cut = chain.set_link("x", "to-n0", false);
         near.push(told[0].until(|d| d.node == "n0" && d.adjacencies.len() == 1).await - cut);
+        let (at, flare) = next_flare(&flares);
+        flared.push(at - cut);
+        assert_eq!((flare.router.as_str(), flare.interface.as_str()), ("n0", "to-x"));
+        assert_eq!(flare.hops, HOPS - 4, "relayed by n1, n2, n3 and n4");
         far.push(told[1].until(|d| d.node == "n0" && d.adjacencies.len() == 1).await - cut);
         chain.wait("x forgotten", |c| !c.has_route("n5", "x")).await;
         let joined = chain.set_link("x", "to-n0", true);
         back.push(told[1].until(|d| d.node == "n0" && d.adjacencies.len() == 2).await - joined);
         chain.wait("x back", |c| c.all_routes()).await;
+        assert!(flares.recv(&mut [0; 1]).is_err(), "one flare a cut, though two ways lead from n1 to n2");
     }
     let millis = |list: &mut Vec<u64>| {
         let (low, high) = (*list.iter().min().unwrap() as f64, *list.iter().max().unwrap() as f64);
@@ -66,8 +75,22 @@ async fn a_cut_is_flooded(chain: &mut Chain) {
     };
     println!("cut, from the request until the subscriber of the neighbour is told: {}", millis(&mut near));
     println!("cut, until a subscriber 5 hops further is told:                     {}", millis(&mut far));
+    println!("cut, until an lsp-agent 5 hops further has the flare:               {}", millis(&mut flared));
     println!("link back, until a subscriber 5 hops further is told:               {}", millis(&mut back));
     assert!(median(&mut far) < 200_000_000);
+}
+
+/// The next flare and when it was read.
+fn next_flare(flares: &UnixDatagram) -> (u64, Flare) {
+    let mut buffer = [0; MAX_FLARE + 1];
+    let start = Instant::now();
+    loop {
+        if let Ok(length) = flares.recv(&mut buffer) {
+            return (monotonic_ns(), Flare::decode(&buffer[..length]).unwrap());
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "no flare");
+        std::thread::sleep(Duration::from_micros(20));
+    }
 }
 
 async fn a_killed_openr_moves_no_route(chain: &mut Chain) {

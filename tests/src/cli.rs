@@ -231,6 +231,29 @@ impl Background {
         }
     }
 
+    /// Waits until its standard output has all that is looked for. `found` sees the whole lines so far.
+    pub fn wait_for_lines(
+        &mut self,
+        deadline: Duration,
+        found: impl Fn(&[&str]) -> bool,
+    ) -> anyhow::Result<()> {
+        let until = Instant::now() + deadline;
+        loop {
+            let text = String::from_utf8_lossy(&self.seen_out);
+            let whole = text.rfind('\n').map_or("", |end| text.get(..end).unwrap_or_default());
+            let lines: Vec<&str> = whole.lines().collect();
+            if found(&lines) {
+                return Ok(());
+            }
+            match self.stdout.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.seen_out.extend(bytes),
+                Err(e) => {
+                    bail!("`testbed {}` printed {} lines, not those wanted ({e})", self.words, lines.len())
+                }
+            }
+        }
+    }
+
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))

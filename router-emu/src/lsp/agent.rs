@@ -1,11 +1,13 @@
 //! The lsp-agent's event loop: one task owns everything, so that nothing waits for a lock when a link fails.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use rtnl::monitor::{self, Monitor};
 use tokio::io::unix::AsyncFd;
+use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::transport::Server;
@@ -17,10 +19,12 @@ use super::engine::{Engine, LinkEvent, LinkState};
 use super::events::Events;
 use super::journal::Journal;
 use super::kernel::Netlink;
+use super::links::Advertised;
 use super::service::{Command, Service};
 use super::store;
-use crate::agent::{stop_signal, watch};
+use crate::agent::{Urgency, monotonic_ns, stop_signal, watch};
 use crate::config::{LSP_AGENT_PORT, RouterConfig};
+use crate::openr::flare::{Flare, MAX_FLARE};
 use crate::proto::lsp_agent_server::LspAgentServer;
 use crate::proto::{self, AdjacencyDatabase, Phase};
 use crate::rpc;
@@ -71,9 +75,23 @@ pub fn router(config: &RouterConfig) -> Router {
     }
 }
 
+/// Opens the datagram socket on which openr hands over flares; that of an earlier life is replaced.
+fn hear_flares(path: &Path) -> anyhow::Result<UnixDatagram> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => UnixDatagram::bind(path),
+    }
+    .map_err(|e| anyhow::anyhow!("cannot hear flares on {}: {e}", path.display()))
+}
+
 struct Agent {
     driver: Driver<Netlink>,
     monitor: AsyncFd<Monitor>,
+    flares: UnixDatagram,
+    /// Waiting for events and answering them is urgent, nothing else is.
+    urgency: Urgency,
+    /// Paths in use or links changed since the journal was written.
+    unremembered: bool,
     counters: Counters,
     counted: Option<Instant>,
     events: Events,
@@ -83,14 +101,23 @@ impl Agent {
     fn start(config: &RouterConfig) -> anyhow::Result<Self> {
         // subscribed before the first look: what happens after it is told
         let monitor = watch(Monitor::open(&[monitor::Group::Link])?)?;
+        let flares = hear_flares(&config.flare_socket())?;
         let journal = Journal::open(&config.state_dir).map_err(|e| {
             anyhow::anyhow!("cannot use the state folder {}: {e}", config.state_dir.display())
         })?;
         let mut driver = Driver::new(Engine::new(router(config)), Netlink::open()?, Some(journal));
         let begun = Instant::now();
         let outcome = driver.start()?;
-        let mut agent =
-            Self { driver, monitor, counters: Counters::default(), counted: None, events: Events::default() };
+        let mut agent = Self {
+            driver,
+            monitor,
+            flares,
+            urgency: Urgency::default(),
+            unremembered: false,
+            counters: Counters::default(),
+            counted: None,
+            events: Events::default(),
+        };
         agent.report("reconciled", "at start", agent.driver.engine.bundles().len(), begun, &outcome);
         Ok(agent)
     }
@@ -101,8 +128,14 @@ impl Agent {
         mut adjacencies: mpsc::Receiver<proto::Publication>,
     ) -> anyhow::Result<()> {
         loop {
+            self.urgency.set(true);
             let command = tokio::select! {
                 biased;
+                ready = self.flares.readable() => {
+                    // taken, together with the kernel's events, by what follows
+                    ready?;
+                    None
+                }
                 ready = self.monitor.readable_mut() => {
                     // cleared before it is drained, so that nothing that comes meanwhile is missed
                     ready?.clear_ready();
@@ -114,20 +147,31 @@ impl Agent {
                 }
                 command = commands.recv() => Some(command),
                 // gives way to the other tasks first: no packet is lost any more
+                () = tokio::task::yield_now(), if self.unremembered => {
+                    self.urgency.set(false);
+                    self.driver.remember_links();
+                    self.unremembered = false;
+                    None
+                }
                 () = tokio::task::yield_now(), if self.driver.is_unsettled() => {
+                    self.urgency.set(false);
                     let outcome = self.driver.settle(SETTLE)?;
                     self.counters.restarted(&outcome.replaced);
                     None
                 }
                 // the same, and less urgent still
                 () = tokio::task::yield_now(), if self.driver.is_untidy() => {
+                    self.urgency.set(false);
                     self.driver.tidy(TIDY)?;
                     None
                 }
             };
             self.react(&mut adjacencies)?;
             match command {
-                Some(Some(command)) => self.answer(command, &mut adjacencies)?,
+                Some(Some(command)) => {
+                    self.urgency.set(false);
+                    self.answer(command, &mut adjacencies)?;
+                }
                 Some(None) => return Ok(()),
                 None => {}
             }
@@ -140,28 +184,43 @@ impl Agent {
         while let Ok(publication) = adjacencies.try_recv() {
             self.advertised(&publication);
         }
+        self.take_flares();
         if self.drain_monitor()? {
+            self.urgency.set(false);
             let outcome = self.driver.reconcile()?;
             let bundles = self.driver.engine.bundles().len();
             self.report("reconciled", "after lost kernel events", bundles, begun, &outcome);
         }
         if self.driver.engine.has_changes() {
+            let learned_ns = monotonic_ns();
             let (repair, outcome) = self.driver.repair()?;
-            let took = begun.elapsed();
+            let (took, done_ns) = (begun.elapsed(), monotonic_ns());
+            self.urgency.set(false);
+            self.unremembered = true;
             self.counters.restarted(&outcome.replaced);
             for &endpoint in &repair.changed {
                 let links = self.driver.engine.links();
                 let kind = if links.is_up(endpoint) { "link_up" } else { "link_down" };
                 let name = links.name(endpoint);
                 tracing::info!(link = %name, "{kind}");
-                self.events.add(kind, name, repair.bundles.len(), 0);
+                self.events.add(learned_ns, kind, name, repair.bundles.len(), 0);
             }
             if !repair.plan.is_empty() {
-                self.report_after("repaired", "", repair.bundles.len(), took, &outcome);
+                self.report_at(done_ns, "repaired", "", repair.bundles.len(), took, &outcome);
             }
-            self.driver.remember_links();
         }
         Ok(())
+    }
+
+    /// Hands openr's flares to the engine.
+    fn take_flares(&mut self) {
+        let mut buffer = [0; MAX_FLARE + 1];
+        while let Ok(length) = self.flares.try_recv(&mut buffer) {
+            match Flare::decode(buffer.get(..length).unwrap_or_default()) {
+                Ok(flare) => self.driver.engine.flare(&flare),
+                Err(e) => tracing::warn!("flare refused: {e}"),
+            }
+        }
     }
 
     /// Hands the kernel's link events to the engine; true if some were lost.
@@ -194,8 +253,10 @@ impl Agent {
             let Some(node) = value.key.strip_prefix(store::PREFIX) else { continue };
             match AdjacencyDatabase::decode(value.value.as_slice()) {
                 Ok(database) => {
-                    let interfaces = database.adjacencies.iter().map(|a| a.interface.as_str());
-                    self.driver.engine.advertised(node, interfaces);
+                    let adjacencies = database.adjacencies.iter();
+                    let adjacencies =
+                        adjacencies.map(|a| Advertised { interface: &a.interface, since_ns: a.changed_ns });
+                    self.driver.engine.advertised(node, adjacencies);
                 }
                 Err(e) => {
                     tracing::warn!(key = %value.key, error = %e, "cannot read an advertisement: left out");
@@ -203,7 +264,7 @@ impl Agent {
             }
         }
         for node in publication.expired.iter().filter_map(|key| key.strip_prefix(store::PREFIX)) {
-            self.driver.engine.advertised(node, []);
+            self.driver.engine.advertised(node, std::iter::empty::<Advertised<'_>>());
         }
     }
 
@@ -284,16 +345,25 @@ impl Agent {
     }
 
     fn report(&mut self, kind: &str, detail: &str, bundles: usize, begun: Instant, outcome: &Outcome) {
-        self.report_after(kind, detail, bundles, begun.elapsed(), outcome);
+        self.report_at(monotonic_ns(), kind, detail, bundles, begun.elapsed(), outcome);
     }
 
-    fn report_after(&mut self, kind: &str, detail: &str, bundles: usize, took: Duration, outcome: &Outcome) {
+    /// `at_ns`: when it was done, which may be a while ago: telling comes last.
+    fn report_at(
+        &mut self,
+        at_ns: u64,
+        kind: &str,
+        detail: &str,
+        bundles: usize,
+        took: Duration,
+        outcome: &Outcome,
+    ) {
         let took_us = took.as_micros();
         tracing::info!(bundles, writes = outcome.writes, took_us, "{kind} {detail}");
         for (key, why) in &outcome.refused {
             tracing::error!(key, "the kernel refuses: {why}");
         }
         let text = format!("{detail}{}{} writes", if detail.is_empty() { "" } else { "; " }, outcome.writes);
-        self.events.add(kind, text, bundles, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.events.add(at_ns, kind, text, bundles, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 }

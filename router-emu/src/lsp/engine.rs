@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bundle::{Active, Bundle, Role, Router};
-use super::links::{Endpoint, Links};
+use super::links::{Advertised, Endpoint, Links};
 use super::state::{Known, Op, Plan, Want};
 use crate::label::{Nexthop, Sid};
+use crate::openr::flare::Flare;
 use crate::proto;
 
 /// What a look at the kernel finds.
@@ -187,9 +188,18 @@ impl Engine {
         }
     }
 
-    /// Takes a router's advertised adjacencies, by interface name; none if the router is gone.
-    pub fn advertised<'a>(&mut self, node: &str, interfaces: impl IntoIterator<Item = &'a str>) {
-        self.links.advertise(node, interfaces, &mut self.changed);
+    /// Takes a router's advertised adjacencies; none if the router is gone.
+    pub fn advertised<'a, A: Into<Advertised<'a>>>(
+        &mut self,
+        node: &str,
+        adjacencies: impl IntoIterator<Item = A>,
+    ) {
+        self.links.advertise(node, adjacencies, &mut self.changed);
+    }
+
+    /// Takes the notice of a lost link that runs ahead of the advertisement.
+    pub fn flare(&mut self, flare: &Flare) {
+        self.links.flare(&flare.router, &flare.interface, flare.lost_ns, &mut self.changed);
     }
 
     /// Takes an event of an own interface. Interfaces that are not in the configuration are ignored.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use tokio::sync::broadcast;
 
-use crate::agent::monotonic_ns;
 use crate::proto::LspEvent;
 
 /// Events that a new watcher gets first.
@@ -24,10 +23,12 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Adds an event that happened now.
-    pub fn add(&mut self, kind: &str, detail: String, bundles: usize, took_ns: u64) {
+    /// Adds an event that happened at this time of the monotonic clock. Times are made strictly increasing, by
+    /// nanoseconds: a watcher that connects again knows by them what it has been told.
+    pub fn add(&mut self, at_ns: u64, kind: &str, detail: String, bundles: usize, took_ns: u64) {
         let sids = u32::try_from(bundles).unwrap_or(u32::MAX);
-        let event = LspEvent { at_ns: monotonic_ns(), kind: kind.to_owned(), detail, sids, took_ns };
+        let at_ns = self.ring.back().map_or(at_ns, |last| at_ns.max(last.at_ns + 1));
+        let event = LspEvent { at_ns, kind: kind.to_owned(), detail, sids, took_ns };
         if self.ring.len() == KEPT {
             self.ring.pop_front();
         }
@@ -49,10 +50,10 @@ mod tests {
     #[test]
     fn a_watcher_gets_the_last_ones_and_then_the_new_ones() {
         let mut events = Events::default();
-        (0..300).for_each(|i| events.add("programmed", i.to_string(), 1, 0));
+        (0..300_u64).for_each(|i| events.add(i, "programmed", i.to_string(), 1, 0));
         let (old, mut new) = events.watch();
         assert_eq!((old.len(), old[0].detail.as_str()), (256, "44"));
-        events.add("repaired", "x".to_owned(), 3, 7);
+        events.add(300, "repaired", "x".to_owned(), 3, 7);
         assert_eq!(new.try_recv().unwrap().kind, "repaired");
     }
 }

@@ -4,7 +4,7 @@
 //! that interface; this router's own interfaces must have a carrier besides. A hop is usable if both its endpoints are
 //! up. Routers that never advertised anything count as up: silence of the store is not loss of links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Number of an endpoint; small and dense, never reused.
 pub type Endpoint = u32;
@@ -12,8 +12,8 @@ pub type Endpoint = u32;
 #[derive(Debug, Default)]
 struct Router {
     number: u32,
-    /// Interfaces with an adjacency, once the router has been heard.
-    advertised: Option<BTreeSet<String>>,
+    /// Interfaces with an adjacency and since when, once the router has been heard.
+    advertised: Option<BTreeMap<String, u64>>,
     endpoints: BTreeMap<String, Endpoint>,
 }
 
@@ -23,6 +23,31 @@ struct State {
     interface: String,
     advertised: bool,
     carrier: bool,
+    /// When a flare said that it was lost, on its router's clock.
+    flared: Option<u64>,
+}
+
+impl State {
+    /// What an adjacency of this age (none: no adjacency) says: one from before the flare says nothing.
+    fn counts(&self, since_ns: Option<u64>) -> bool {
+        since_ns.is_some_and(|since| self.flared.is_none_or(|lost| since > lost))
+    }
+}
+
+/// An adjacency as a router advertises it.
+#[derive(Clone, Copy, Debug)]
+pub struct Advertised<'a> {
+    /// Its interface.
+    pub interface: &'a str,
+    /// When it came about or last changed, nanoseconds of its router's monotonic clock.
+    pub since_ns: u64,
+}
+
+impl<'a> From<&'a str> for Advertised<'a> {
+    /// An adjacency of this moment.
+    fn from(interface: &'a str) -> Self {
+        Self { interface, since_ns: u64::MAX }
+    }
 }
 
 /// The table of endpoints.
@@ -51,12 +76,13 @@ impl Links {
         let id = Endpoint::try_from(self.states.len()).unwrap_or(Endpoint::MAX);
         let entry = self.entry(router);
         entry.endpoints.insert(interface.to_owned(), id);
-        let advertised = entry.advertised.as_ref().is_none_or(|set| set.contains(interface));
+        let advertised = entry.advertised.as_ref().is_none_or(|set| set.contains_key(interface));
         self.states.push(State {
             router: router.to_owned(),
             interface: interface.to_owned(),
             advertised,
             carrier: true,
+            flared: None,
         });
         id
     }
@@ -67,22 +93,39 @@ impl Links {
         state.is_none_or(|s| s.advertised && s.carrier)
     }
 
-    /// Takes a router's advertisement: the interfaces on which it has an adjacency. Adds endpoints that changed to `changed`.
-    pub fn advertise<'a>(
+    /// Takes a router's advertisement: its adjacencies. Adds endpoints that changed to `changed`.
+    pub fn advertise<'a, A: Into<Advertised<'a>>>(
         &mut self,
         router: &str,
-        interfaces: impl IntoIterator<Item = &'a str>,
+        adjacencies: impl IntoIterator<Item = A>,
         changed: &mut Vec<Endpoint>,
     ) {
-        let set: BTreeSet<String> = interfaces.into_iter().map(str::to_owned).collect();
+        let set: BTreeMap<String, u64> =
+            adjacencies.into_iter().map(Into::into).map(|a| (a.interface.to_owned(), a.since_ns)).collect();
         self.entry(router);
         let Some(entry) = self.routers.get_mut(router) else { return };
         for (interface, &id) in &entry.endpoints {
             if let Some(state) = usize::try_from(id).ok().and_then(|i| self.states.get_mut(i)) {
-                flip(&mut state.advertised, set.contains(interface), state.carrier, id, changed);
+                let up = state.counts(set.get(interface).copied());
+                flip(&mut state.advertised, up, state.carrier, id, changed);
             }
         }
         entry.advertised = Some(set);
+    }
+
+    /// Takes a flare: the endpoint is down until its router advertises an adjacency that is younger than the loss. Ignored
+    /// for endpoints that no path has, and if the adjacency is back already.
+    pub fn flare(&mut self, router: &str, interface: &str, lost_ns: u64, changed: &mut Vec<Endpoint>) {
+        let Some(entry) = self.routers.get(router) else { return };
+        let Some(&id) = entry.endpoints.get(interface) else { return };
+        let since = entry.advertised.as_ref().and_then(|set| set.get(interface)).copied();
+        if let Some(state) = usize::try_from(id).ok().and_then(|i| self.states.get_mut(i))
+            && state.flared.is_none_or(|before| before < lost_ns)
+        {
+            state.flared = Some(lost_ns);
+            let up = state.advertised && state.counts(since);
+            flip(&mut state.advertised, up, state.carrier, id, changed);
+        }
     }
 
     /// Takes note of the carrier of an own interface.
@@ -151,13 +194,50 @@ mod tests {
         let a = links.endpoint("eb01.prn", "to-lla");
         let mut changed = Vec::new();
         links.set_carrier("eb01.prn", "to-lla", false, &mut changed);
-        links.advertise("eb01.prn", [], &mut changed);
+        links.advertise("eb01.prn", ["to-atn"; 0], &mut changed);
         assert_eq!(changed, [a]);
         links.set_carrier("eb01.prn", "to-lla", true, &mut changed);
         assert!(!links.is_up(a));
         links.advertise("eb01.prn", ["to-lla"], &mut changed);
         assert!(links.is_up(a));
         assert_eq!(changed, [a, a]);
+    }
+
+    #[test]
+    fn a_flare_holds_until_a_younger_adjacency() {
+        let mut links = Links::default();
+        let a = links.endpoint("eb01.prn", "to-lla");
+        let at = |since_ns| [Advertised { interface: "to-lla", since_ns }];
+        let mut changed = Vec::new();
+        links.advertise("eb01.prn", at(100), &mut changed);
+        links.flare("eb01.prn", "to-lla", 200, &mut changed);
+        assert!(!links.is_up(a));
+        // by another way, and for a link that nobody uses
+        links.flare("eb01.prn", "to-lla", 200, &mut changed);
+        links.flare("eb01.prn", "to-atn", 200, &mut changed);
+        assert_eq!(changed, [a]);
+        // an announcement that was on its way when the link was lost
+        links.advertise("eb01.prn", at(100), &mut changed);
+        assert!(!links.is_up(a));
+        links.advertise("eb01.prn", at(300), &mut changed);
+        assert!(links.is_up(a));
+        // a late copy of the old flare, then a new one
+        links.flare("eb01.prn", "to-lla", 200, &mut changed);
+        links.flare("eb01.prn", "to-lla", 250, &mut changed);
+        assert!(links.is_up(a));
+        links.flare("eb01.prn", "to-lla", 400, &mut changed);
+        assert_eq!(changed, [a, a, a]);
+    }
+
+    #[test]
+    fn a_flare_from_a_router_that_never_advertised_is_believed() {
+        let mut links = Links::default();
+        let a = links.endpoint("eb01.prn", "to-lla");
+        let mut changed = Vec::new();
+        links.flare("eb01.prn", "to-lla", 7, &mut changed);
+        assert!(!links.is_up(a));
+        links.advertise("eb01.prn", [Advertised { interface: "to-lla", since_ns: 8 }], &mut changed);
+        assert!(links.is_up(a));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -46,6 +47,7 @@ struct Inner {
     state_dir: PathBuf,
     hold: Duration,
     armed: Option<u64>,
+    speaks: Arc<AtomicBool>,
 }
 
 /// Handle to the running agent, for the tasks of one thread.
@@ -73,6 +75,7 @@ impl Hub {
             state_dir,
             hold,
             armed: None,
+            speaks: Arc::default(),
         };
         let hub = Self { inner: Rc::new(RefCell::new(inner)), rearm: Rc::default(), routes: Rc::new(routes) };
         (hub, receiver)
@@ -87,11 +90,17 @@ impl Hub {
                 self.act(&mut inner, action, &mut events);
             }
         }
+        inner.speaks.store(inner.core.is_speaking(), Ordering::Relaxed);
         let next = inner.core.next_deadline();
         if next != inner.armed {
             inner.armed = next;
             self.rearm.notify_one();
         }
+    }
+
+    /// Whether this router announces itself in the store, kept up to date for other threads.
+    pub fn speaks(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.inner.borrow().speaks)
     }
 
     /// Ticks the core when something is due, for ever.

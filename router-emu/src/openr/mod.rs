@@ -1,7 +1,7 @@
 //! The link-state agent: who is next to us, what everybody says of himself, and the shortest ways.
 //!
 //! In this room: neighbour discovery ([`spark`], [`packet`], [`rtt`]), the flooded store ([`store`], [`sync`],
-//! [`flood`]), what we announce ([`adjacency`], [`drain`]), shortest paths ([`spf`], [`decision`]), all tied
+//! [`flood`]), what we announce ([`adjacency`], [`drain`]), the notice of lost links that runs ahead of the store ([`flare`]), shortest paths ([`spf`], [`decision`]), all tied
 //! together in [`node`] as a value that takes events and gives actions; and the program around it ([`program`]
 //! and what it uses), which alone touches sockets, netlink and clocks. Not in this room: routes in the kernel
 //! (the fib-agent's), labels, traffic engineering.
@@ -12,6 +12,7 @@ mod ctrl;
 pub mod decision;
 pub mod drain;
 mod fib_client;
+pub mod flare;
 pub mod flood;
 mod hub;
 mod neighbor;
@@ -19,6 +20,7 @@ pub mod node;
 pub mod packet;
 mod port;
 pub mod program;
+mod reflex;
 pub mod rtt;
 mod session;
 pub mod spark;

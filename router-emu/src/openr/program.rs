@@ -3,11 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use rtnl::link::LinkInfo;
-use rtnl::monitor::{Event as KernelEvent, Group, Monitor};
-use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tonic::transport::Server;
 
@@ -16,6 +13,7 @@ use super::ctrl::{self, Ctrl};
 use super::drain::Drains;
 use super::hub::Hub;
 use super::node::Openr;
+use super::reflex::{self, LinkNews};
 use super::{fib_client, session};
 use crate::agent;
 use crate::config::{OPENR_PORT, RouterConfig};
@@ -37,8 +35,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
 
     let stop = agent::stop_signal()?;
     let listener = session::listen()?;
-    let monitor = agent::watch(Monitor::open(&[Group::Link])?)?;
-    read_links(&hub, &names)?;
+    let mut news = reflex::start(&config, instance, hub.speaks())?;
     tracing::info!(node = config.node, instance, "openr started");
 
     let (service, commands) = Ctrl::new(names.clone());
@@ -57,7 +54,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
         // subscriptions never end by themselves, so the server is not waited for
         () = stop.clone() => Ok(()),
         served = rpc::serve(make, OPENR_PORT, &socket, stop) => served,
-        watched = watch_links(&hub, monitor, &names) => watched,
+        failed = follow_links(&hub, &mut news) => failed,
     };
     hub.dispatch(Event::Goodbye);
     tokio::time::sleep(FAREWELL).await;
@@ -83,38 +80,13 @@ async fn accept(hub: Hub, listener: TcpListener) {
     }
 }
 
-async fn watch_links(hub: &Hub, mut monitor: AsyncFd<Monitor>, names: &[String]) -> anyhow::Result<()> {
-    loop {
-        let mut guard = monitor.readable_mut().await.context("cannot wait for kernel events")?;
-        loop {
-            match guard.get_inner_mut().try_recv().context("cannot read kernel events")? {
-                Some(KernelEvent::Link(link)) if names.contains(&link.name) => told(hub, &link),
-                Some(KernelEvent::LinkDeleted(link)) if names.contains(&link.name) => {
-                    hub.link_gone(&link.name);
-                }
-                Some(KernelEvent::Overrun) => read_links(hub, names)?,
-                Some(_) => {}
-                None => break,
-            }
-        }
-        guard.clear_ready();
-    }
-}
-
-fn told(hub: &Hub, link: &LinkInfo) {
-    hub.link(&link.name, link.ifindex, link.up && link.running && link.lower_up);
-}
-
-/// Reads the state of all interfaces; those that do not exist (yet) are announced by events later.
-fn read_links(hub: &Hub, names: &[String]) -> anyhow::Result<()> {
-    let mut socket = rtnl::Socket::open(rtnl::socket::ROUTE)?;
-    let links = rtnl::link::dump(&mut socket)?;
-    for name in names {
-        if let Some(link) = links.iter().find(|link| link.name == *name) {
-            told(hub, link);
-        } else {
-            tracing::warn!(interface = name, "no such interface yet");
+/// Takes the kernel's news of links; ends with the reason why there is no more.
+async fn follow_links(hub: &Hub, links: &mut mpsc::UnboundedReceiver<LinkNews>) -> anyhow::Result<()> {
+    while let Some(news) = links.recv().await {
+        match news {
+            LinkNews::Is(name, ifindex, up) => hub.link(&name, ifindex, up),
+            LinkNews::Gone(name) => hub.link_gone(&name),
         }
     }
-    Ok(())
+    anyhow::bail!("the thread that watches the links has ended; the log says why")
 }

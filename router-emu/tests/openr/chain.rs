@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -229,6 +230,13 @@ impl Chain {
         let mut stream = self.client(node).subscribe(request).await.unwrap().into_inner();
         assert!(stream.message().await.unwrap().unwrap().snapshot);
         Watch { stream }
+    }
+
+    /// In the place of the router's lsp-agent; does not block.
+    pub fn hear_flares(&self, node: &str) -> UnixDatagram {
+        let socket = UnixDatagram::bind(self.nodes[node].config.flare_socket()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
     }
 
     pub fn watch_routes(&self, node: &str) -> RouteWatch {

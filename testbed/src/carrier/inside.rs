@@ -137,6 +137,7 @@ fn prepare_guest(world: &World) -> Result<()> {
     let folder = world.modules.clone().context("the carrier names no module folder")?;
     fs_at("proc", Path::new("/proc"), "proc", NO_EXEC, "")?;
     fs_at("sysfs", Path::new("/sys"), "sysfs", NO_EXEC, "")?;
+    super::grace::first();
     modules::load(&folder, &["overlay", "virtio_net"])?;
     enter_overlay()?;
     fs::create_dir_all(&world.state)?;

@@ -14,6 +14,7 @@ pub mod cpio;
 pub mod doctor;
 pub mod features;
 pub mod gc;
+pub mod grace;
 pub mod guest_exec;
 mod host;
 mod ifconfig;

@@ -119,12 +119,14 @@ impl Guest {
     }
 
     /// The kernel's command line. Each word beyond the console takes away work that a guest of minutes has no use for:
-    /// security modules, mitigations, zeroing of fresh memory, self-tests, watchdogs, bus scans, calibration.
+    /// security modules, mitigations, zeroing of fresh memory, self-tests, watchdogs, bus scans, calibration. Grace periods,
+    /// which the writes of a repair wait for, come before the repairing agents themselves.
     fn append(&self) -> String {
         let mut words = String::from(
             "console=ttyS0 quiet panic=-1 mitigations=off lsm= init_on_alloc=0 cryptomgr.notests=1 random.trust_cpu=on \
              audit=0 nowatchdog",
         );
+        words.push_str(&format!(" rcutree.kthread_prio={}", super::grace::PRIORITY));
         match self.clock {
             Clock::Counter { khz } => words.push_str(&format!(" pci=off tsc=reliable tsc_early_khz={khz}")),
             Clock::Hypervisor => words.push_str(" pci=off"),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use router_emu::agent::Urgency;
 use topologies::lab::Lab;
 
 use super::events::{Events, monotonic_ns};
@@ -197,6 +198,9 @@ impl World {
             .with_kernel(&lab.name, move |kernel| {
                 let mut at = Vec::new();
                 if cut {
+                    // the kernel does its part under a lock that every repair needs: as on a real router, losing a link
+                    // is not put off by what runs there
+                    let _hurry = Urgency::hold();
                     for link in &links {
                         let interface = wanted.end(&link.a).context("a link without an end")?;
                         let socket = kernel.socket(&link.a.node).context("a node without a namespace")?;

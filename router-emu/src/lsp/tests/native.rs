@@ -65,7 +65,7 @@ fn repair_of_a_hundred_bundles_in_the_kernel() {
     }
     for aid in [true, false] {
         driver.program(Phase::Source, bundles.clone()).unwrap();
-        driver.engine.advertised("b", []);
+        driver.engine.advertised("b", ["to-a"; 0]);
         let began = Instant::now();
         let plan = driver.engine.repair().plan;
         let planned = began.elapsed();
@@ -192,7 +192,7 @@ fn stacks_and_sids_are_read_back_as_written() {
     assert!(driver.engine.reconcile(before).install.is_empty(), "what is right would be written again");
     assert_eq!(driver.kernel.counts().unwrap().len(), 3, "two of the four LSPs are alike");
 
-    driver.engine.advertised("e", []);
+    driver.engine.advertised("e", ["to-a"; 0]);
     driver.repair().unwrap();
     same(&mut driver);
     // nexthop objects go with the link; label routes stay, and the agent turns them away from it
