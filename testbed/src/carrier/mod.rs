@@ -29,6 +29,7 @@ pub mod lock;
 pub mod modules;
 pub mod qemu;
 pub mod record;
+mod warm;
 
 use std::path::PathBuf;
 use std::{env, fmt};
