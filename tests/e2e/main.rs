@@ -71,6 +71,7 @@ fn trials() -> Vec<Trial> {
         ("r5_without_controllers", failures::r5_without_controllers),
         ("link_cut_in_status", failures::link_cut_in_status),
         ("o1_plane_drain", operations::o1_plane_drain),
+        ("o2_link_and_router_drain", operations::o2_link_and_router_drain),
         ("o5_last_plane", operations::o5_last_plane),
         ("kill_lsp_agent", kills::lsp_agent),
         ("kill_route_agent", kills::route_agent),

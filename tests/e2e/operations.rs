@@ -1,10 +1,11 @@
-//! Draining planes.
+//! Draining planes, links and routers.
 
 use std::time::Duration;
 
 use anyhow::ensure;
+use tests::capture::Capture;
 use tests::traffic::{Load, Traffic};
-use tests::{Lab, note, wait_until};
+use tests::{Lab, mesh, note, wait_until};
 
 fn entered(lab: &Lab) -> anyhow::Result<[u64; 2]> {
     let status = lab.status()?;
@@ -35,6 +36,68 @@ pub fn o1_plane_drain(lab: &Lab) -> anyhow::Result<()> {
     })?;
     let report = traffic.stop_lossless("drain and undrain of plane 2")?;
     note(format!("{} packets, 0 lost over drain and undrain", report.sent()));
+    Ok(())
+}
+
+/// Labelled packets that the routers at both ends of `link` have seen on it in a second.
+fn crossing(lab: &Lab, link: &str) -> anyhow::Result<u64> {
+    let ends: Vec<(String, String)> = link
+        .split("--")
+        .zip(link.split("--").collect::<Vec<_>>().into_iter().rev())
+        .map(|(near, far)| {
+            let site = far.split('.').nth(1).unwrap_or_default();
+            (near.to_owned(), format!("to-{site}"))
+        })
+        .collect();
+    let routers: Vec<String> = ends.iter().map(|(router, _)| router.clone()).collect();
+    let captures = Capture::start_all(&lab.cli, &routers)?;
+    Load::ALL.send(&lab.cli, 1.0)?;
+    let mut packets = 0;
+    for (capture, (_, interface)) in captures.into_iter().zip(&ends) {
+        let seen = capture.finish()?.into_iter().filter(|(kind, _)| kind.interface == *interface);
+        packets += seen.filter(|(kind, _)| !kind.labels.is_empty()).map(|(_, packets)| packets).sum::<u64>();
+    }
+    Ok(packets)
+}
+
+/// Input: all pairs send; a link that carries is drained hard, undrained, drained soft; then a midpoint is drained; all is
+/// undrained.
+/// Output: nothing is lost at any time; after the command no path crosses what is drained, and no labelled packet does;
+/// status shows it; afterwards paths come back.
+pub fn o2_link_and_router_drain(lab: &Lab) -> anyhow::Result<()> {
+    let link = "eb01.chi--eb01.frc";
+    let uses = |what: &str| -> anyhow::Result<usize> {
+        let placed = mesh::cycle(&lab.cli, 1)?;
+        let lsps = placed.mesh.iter().flat_map(|bundle| &bundle.lsps);
+        let crosses =
+            |p: &mesh::Path| p.links().contains(what) || p.routers().iter().skip(1).any(|r| *r == what);
+        Ok(lsps.filter(|lsp| crosses(&lsp.primary) || crosses(&lsp.backup)).count())
+    };
+    ensure!(uses(link)? > 0 && crossing(lab, link)? > 0, "the link carries nothing to begin with");
+    let traffic = Traffic::start(lab, &Load::ALL)?;
+    for soft in [false, true] {
+        let mut words = vec!["drain", "link", link];
+        words.extend(soft.then_some("--soft"));
+        let text = lab.cli.ok(&words)?;
+        note(text.trim());
+        ensure!(text.contains("no LSP uses it"), "{text}");
+        let status = lab.status()?;
+        let shown = status.links.iter().find(|l| l.name == link).and_then(|l| l.drained.as_deref());
+        ensure!(shown == Some(if soft { "avoid" } else { "exclude" }), "status shows {shown:?}");
+        let seen = crossing(lab, link)?;
+        ensure!(seen == 0, "{seen} labelled packets on the drained link");
+        lab.cli.ok(&["undrain", "link", link])?;
+        ensure!(uses(link)? > 0, "no path came back to the link");
+    }
+    let text = lab.cli.ok(&["drain", "router", "eb01.chi", "--reason", "new line card"])?;
+    note(text.trim());
+    ensure!(uses("eb01.chi")? == 0 && text.contains("no LSP uses it"), "{text}");
+    lab.cli.ok(&["undrain", "router", "eb01.chi"])?;
+    ensure!(uses("eb01.chi")? > 0, "no path came back to the router");
+    let report = traffic.stop_lossless("drains of a link and a router")?;
+    note(format!("{} packets, 0 lost", report.sent()));
+    let host = lab.cli.run(&["drain", "router", "h1.prn"])?;
+    ensure!(host.code == 2 && host.stderr.contains("not part of a plane"), "{host:?}");
     Ok(())
 }
 

@@ -85,6 +85,8 @@ pub struct Link {
     pub plane: Option<u8>,
     /// `up` or `cut`.
     pub state: String,
+    /// `exclude` or `avoid`, if the plane's controller has it drained.
+    pub drained: Option<String>,
     /// `400G`.
     pub capacity: String,
     /// `24ms`.

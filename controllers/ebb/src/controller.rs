@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::agents::Agents;
 use crate::collect::{Collected, collect};
 use crate::config::ControllerConfig;
+use crate::drains::{Drains, Row};
 use crate::driver::{Driver, Outcome};
 use crate::fence::Lock;
 use crate::plan::{Plan, Unit, bundles};
@@ -59,6 +60,9 @@ pub struct Controller<A, L> {
     lock: L,
     sink: StatsSink,
     shared: Arc<Shared>,
+    drains: Drains,
+    /// Rows as read last, for cycles in which the database does not answer.
+    drained: Vec<Row>,
     matrix: TrafficMatrix,
     /// Epoch while leading, and whether a cycle has confirmed it.
     epoch: Option<(u64, bool)>,
@@ -75,7 +79,7 @@ struct Computed {
 
 impl<A: Agents, L: Lock> Controller<A, L> {
     /// A controller without memory.
-    pub fn new(config: ControllerConfig, agents: A, lock: L, sink: StatsSink) -> Self {
+    pub fn new(config: ControllerConfig, agents: A, lock: L, sink: StatsSink, drains: Drains) -> Self {
         let shared = Arc::new(Shared::default());
         shared.lock().0.plane = config.plane.into();
         Self {
@@ -84,6 +88,8 @@ impl<A: Agents, L: Lock> Controller<A, L> {
             lock,
             sink,
             shared,
+            drains,
+            drained: Vec::new(),
             matrix: TrafficMatrix::default(),
             epoch: None,
             last_good: Vec::new(),
@@ -171,6 +177,9 @@ impl<A: Agents, L: Lock> Controller<A, L> {
         stats.epoch = epoch;
         stats.routers =
             count(self.config.routers.iter().filter(|r| collected.fleet.answered(&r.name)).count());
+        if let Err(e) = self.read_drains() {
+            errors.push(format!("drain database: {e:#}; drains are those of an earlier cycle"));
+        }
         let start = Instant::now();
         let computed = match self.compute(&collected) {
             Ok(computed) => computed,
@@ -221,13 +230,18 @@ impl<A: Agents, L: Lock> Controller<A, L> {
         Ok(raised)
     }
 
+    fn read_drains(&mut self) -> anyhow::Result<()> {
+        self.drained = self.drains.rows()?;
+        Ok(())
+    }
+
     /// Snapshot to mesh: same snapshot, same mesh.
     fn compute(&mut self, collected: &Collected) -> anyhow::Result<Computed> {
         if collected.stores_from.is_empty() {
             anyhow::bail!("no router of the plane gave out its key-value store");
         }
         self.last_good.clone_from(&collected.stores_from);
-        let topology = Topology::build(&collected.store, &self.config)?;
+        let topology = Topology::build(&collected.store, &self.config, &self.drained)?;
         for (&site, reply) in &collected.traffic {
             self.matrix.update(site, reply, &self.config);
         }
@@ -298,6 +312,7 @@ impl<A: Agents, L: Lock> Controller<A, L> {
             errors: errors.into_iter().take(ERRORS_KEPT).collect(),
             mesh: Vec::new(),
             demands: demands.iter().map(demand).collect(),
+            drains: self.drained.iter().map(Row::to_wire).collect(),
         };
         *self.shared.lock() = (state.clone(), Arc::new(plan));
         state

@@ -15,6 +15,7 @@ pub mod agents;
 pub mod collect;
 pub mod config;
 pub mod controller;
+pub mod drains;
 pub mod driver;
 pub mod fence;
 pub mod fleet;

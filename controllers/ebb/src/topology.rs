@@ -8,12 +8,15 @@ use router_emu::proto::{Adjacency, AdjacencyDatabase, Hop, KeyValue, Path};
 use te::{Drain, Graph, GraphBuilder, GraphError, LinkId, LinkSpec, NodeSpec};
 
 use crate::config::ControllerConfig;
+use crate::drains::{Mode, Row, Subject};
 
 /// Microseconds per unit of Open/R's metric.
 ///
 /// Costs are made from the metric and not from the measured microseconds, so that jitter below the metric's step does not
 /// move paths.
 pub const METRIC_US: u32 = 100;
+/// What an avoided link costs more, microseconds: above any sum of round-trip times, and a sum of many still fits.
+pub const AVOID_US: u32 = 10_000_000;
 
 /// The plane as traffic engineering sees it.
 #[derive(Clone, Debug)]
@@ -44,12 +47,18 @@ pub fn merge(stores: impl IntoIterator<Item = Vec<KeyValue>>) -> BTreeMap<String
 
 impl Topology {
     /// Builds the graph from merged stores. Entries that cannot be used are left out with a warning.
-    pub fn build(store: &BTreeMap<String, KeyValue>, config: &ControllerConfig) -> Result<Self, GraphError> {
-        let mut warnings = Vec::new();
+    pub fn build(
+        store: &BTreeMap<String, KeyValue>,
+        config: &ControllerConfig,
+        drained: &[Row],
+    ) -> Result<Self, GraphError> {
+        let mut warnings = unknown(drained, config);
+        let drained = Drained(drained.iter().map(|row| (&row.subject, row.mode)).collect());
         let nodes = decode(store, config, &mut warnings);
         let mut builder = GraphBuilder::new();
         for r in &config.routers {
-            let no_transit = nodes.get(r.name.as_str()).is_some_and(|n| n.overloaded);
+            let overloaded = nodes.get(r.name.as_str()).is_some_and(|n| n.overloaded);
+            let no_transit = overloaded || drained.router(&r.name) == Some(Mode::Exclude);
             builder.node(NodeSpec { name: r.name.clone(), no_transit });
         }
         let mut labels: BTreeMap<(String, String), u32> = BTreeMap::new();
@@ -64,7 +73,8 @@ impl Topology {
                     ));
                     continue;
                 }
-                builder.link(link(name, there, back, node.increment.saturating_add(far.increment)));
+                let spec = link(name, there, back, node.increment.saturating_add(far.increment));
+                builder.link(drained.apply(spec));
                 labels.insert(((*name).to_owned(), interface.clone()), there.static_label);
             }
         }
@@ -88,6 +98,43 @@ impl Topology {
             remote_interface: g.remote_interface(l).to_owned(),
         };
         Path { hops: links.iter().map(hop).collect() }
+    }
+}
+
+/// Rows about routers that the plane does not have. An unknown interface may be a link that is down.
+fn unknown(drained: &[Row], config: &ControllerConfig) -> Vec<String> {
+    let unknown = drained.iter().filter(|row| config.routers.iter().all(|r| r.name != row.subject.router));
+    unknown.map(|row| format!("{} is drained but not of this plane", row.subject)).collect()
+}
+
+/// The drain database's rows, by subject.
+struct Drained<'r>(BTreeMap<&'r Subject, Mode>);
+
+impl Drained<'_> {
+    fn of(&self, router: &str, interface: Option<&str>) -> Option<Mode> {
+        let subject = Subject { router: router.to_owned(), interface: interface.map(str::to_owned) };
+        self.0.get(&subject).copied()
+    }
+
+    fn router(&self, router: &str) -> Option<Mode> {
+        self.of(router, None)
+    }
+
+    /// A link with its drains. Those of Open/R and those of the database add up; either end's row counts.
+    fn apply(&self, mut link: LinkSpec) -> LinkSpec {
+        let ends = [(&link.from, &link.interface), (&link.to, &link.remote_interface)];
+        let modes = ends.map(|(router, interface)| self.of(router, Some(interface)));
+        let avoided = ends.iter().any(|(router, _)| self.router(router) == Some(Mode::Avoid));
+        let before = match link.drain {
+            Drain::Soft(extra) => extra,
+            Drain::None | Drain::Hard => 0,
+        };
+        if modes.contains(&Some(Mode::Exclude)) {
+            link.drain = Drain::Hard;
+        } else if link.drain != Drain::Hard && (avoided || modes.contains(&Some(Mode::Avoid))) {
+            link.drain = Drain::Soft(before.saturating_add(AVOID_US));
+        }
+        link
     }
 }
 

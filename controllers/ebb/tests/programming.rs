@@ -10,6 +10,7 @@ use common::ring::{connect, cut, name};
 use common::{Call, FakeLock, FakePlane, Verdict, config, ring};
 use ebb::config::ControllerConfig;
 use ebb::controller::Controller;
+use ebb::drains::Drains;
 use ebb::stats::StatsSink;
 use router_emu::label::{Mesh, Sid};
 use router_emu::proto::Phase;
@@ -22,7 +23,13 @@ fn plane() -> (ControllerConfig, FakePlane) {
 }
 
 fn controller(c: &ControllerConfig, p: &FakePlane) -> Controller<FakePlane, FakeLock> {
-    Controller::new(c.clone(), p.clone(), FakeLock::default(), StatsSink::none())
+    Controller::new(
+        c.clone(),
+        p.clone(),
+        FakeLock::default(),
+        StatsSink::none(),
+        Drains::in_memory().unwrap(),
+    )
 }
 
 fn key(src: u8, dst: u8, mesh: Mesh) -> Sid {
@@ -215,7 +222,8 @@ async fn a_fenced_leader_stops_writing() {
     let (mut c, p) = plane();
     c.always_reprogram = true;
     let lock = FakeLock::default();
-    let mut ctl = Controller::new(c, p.clone(), lock.clone(), StatsSink::none());
+    let mut ctl =
+        Controller::new(c, p.clone(), lock.clone(), StatsSink::none(), Drains::in_memory().unwrap());
     ctl.cycle().await;
     p.take_writes();
     // a rival takes over while this one sleeps through its cycle: agents know, the lock knows

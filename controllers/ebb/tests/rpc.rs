@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{FakeLock, FakePlane, config, ring};
 use ebb::agents::{AgentError, Agents};
 use ebb::controller::Controller;
+use ebb::drains::Drains;
 use ebb::grpc::{GrpcAgents, Reach};
 use ebb::service::Service;
 use ebb::stats::StatsSink;
@@ -168,9 +169,10 @@ fn cycles_and_the_controllers_own_rpc() {
         let names: Vec<String> = c.routers.iter().map(|r| r.name.clone()).collect();
         let reach = serve_plane(dir.path(), &plane, &names);
         let agents = GrpcAgents::with_reach(reach, Duration::from_secs(10));
-        let ctl = Controller::new(c, agents, FakeLock::default(), StatsSink::none());
+        let drains = Drains::in_memory().unwrap();
+        let ctl = Controller::new(c, agents, FakeLock::default(), StatsSink::none(), drains.clone());
         let (requests, asked) = tokio::sync::mpsc::channel(4);
-        let service = Service::new(ctl.shared(), requests);
+        let service = Service::new(ctl.shared(), requests, drains);
         let socket = dir.path().join("ebb-controller.sock");
         let server = serve(&socket, Server::builder().add_service(service.into_server()));
         let running = tokio::spawn(ctl.run(asked));
@@ -186,6 +188,18 @@ fn cycles_and_the_controllers_own_rpc() {
         let state = client.run_cycle(proto::RunCycleRequest { with_mesh: false }).await.unwrap().into_inner();
         assert_eq!((state.cycle, state.pairs_ok, state.mesh.len()), (2, 6, 0));
         assert!(plane.take_writes().is_empty());
+
+        let row = proto::DrainRow {
+            router: names[0].clone(),
+            mode: proto::DrainMode::Avoid.into(),
+            ..Default::default()
+        };
+        let reply = client.drain(proto::DrainRequest { rows: vec![row] }).await.unwrap().into_inner();
+        assert_eq!((reply.rows.len(), &reply.rows[0].router), (1, &names[0]));
+        let state = client.run_cycle(proto::RunCycleRequest { with_mesh: false }).await.unwrap().into_inner();
+        assert_eq!(state.drains, reply.rows);
+        let nameless = proto::DrainRequest { rows: vec![proto::DrainRow::default()] };
+        assert_eq!(client.drain(nameless).await.unwrap_err().code(), tonic::Code::InvalidArgument);
         server.abort();
         running.abort();
     });

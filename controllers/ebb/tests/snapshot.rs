@@ -6,7 +6,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::ring::{config, connect, name, ring};
-use ebb::topology::{Topology, merge};
+use ebb::drains::{Mode, Row, Subject};
+use ebb::topology::{AVOID_US, Topology, merge};
 use proptest::prelude::*;
 use prost::Message as _;
 use router_emu::proto::{AdjacencyDatabase, KeyValue};
@@ -28,7 +29,7 @@ fn store(dbs: &BTreeMap<String, AdjacencyDatabase>) -> BTreeMap<String, KeyValue
 }
 
 fn build(dbs: &BTreeMap<String, AdjacencyDatabase>) -> Topology {
-    Topology::build(&store(dbs), &config(dbs.len(), 2)).unwrap()
+    Topology::build(&store(dbs), &config(dbs.len(), 2), &[]).unwrap()
 }
 
 /// "from interface to" of all links.
@@ -94,7 +95,7 @@ fn a_link_that_one_end_does_not_see_is_no_link() {
     assert_eq!(build(&dbs).graph.link_count(), 4);
     // a router that has left the store takes its links with it, but stays a node
     dbs.remove(&name(1));
-    let t = Topology::build(&store(&dbs), &config(3, 2)).unwrap();
+    let t = Topology::build(&store(&dbs), &config(3, 2), &[]).unwrap();
     assert_eq!((t.graph.node_count(), t.graph.link_count()), (3, 2));
 }
 
@@ -127,7 +128,7 @@ fn what_cannot_be_used_is_left_out_with_words() {
     s.insert("adj:eb01.new".into(), key("eb01.new", 1, vec![]));
     s.insert(format!("adj:{}", name(2)), key(&name(2), 1, vec![0xff]));
     s.insert("prefix:x".into(), key("x", 1, vec![]));
-    let t = Topology::build(&s, &config(3, 2)).unwrap();
+    let t = Topology::build(&s, &config(3, 2), &[]).unwrap();
     assert_eq!(t.warnings.len(), 3, "{:?}", t.warnings);
     assert!(t.warnings[0].contains("eb01.new is in the store but not in the configuration"));
     assert!(t.warnings[1].contains("cannot be decoded"));
@@ -150,7 +151,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 4)) {
         let s = merge([values.into_iter().enumerate().map(|(i, v)| key(&name(i), 1, v)).collect()]);
-        prop_assert!(Topology::build(&s, &config(4, 2)).is_ok());
+        prop_assert!(Topology::build(&s, &config(4, 2), &[]).is_ok());
     }
 
     #[test]
@@ -169,7 +170,37 @@ proptest! {
                 ..Default::default()
             });
         }
-        let t = Topology::build(&store(&dbs), &config(4, 2)).unwrap();
+        let t = Topology::build(&store(&dbs), &config(4, 2), &[]).unwrap();
         prop_assert!(t.graph.links().all(|l| t.graph.reverse(l).is_some()));
     }
+}
+
+#[test]
+fn rows_of_the_drain_database() {
+    let mut dbs = ring(5, &[]);
+    dbs.get_mut(&name(1)).unwrap().adjacencies.iter_mut().for_each(|a| a.metric_increment = 50);
+    let row = |router: usize, interface: Option<&str>, mode| Row {
+        subject: Subject { router: name(router), interface: interface.map(str::to_owned) },
+        mode,
+        reason: "work".into(),
+        since_ms: 1,
+    };
+    let rows = [
+        row(0, Some("to-r01"), Mode::Avoid),
+        row(2, Some("to-r01"), Mode::Exclude),
+        row(3, None, Mode::Exclude),
+        row(4, None, Mode::Avoid),
+        row(77, None, Mode::Avoid),
+    ];
+    let t = Topology::build(&store(&dbs), &config(5, 2), &rows).unwrap();
+    // either end's row counts, and adds to what Open/R says
+    assert_eq!(
+        (drain_of(&t, 0, 1), drain_of(&t, 1, 0)),
+        (Drain::Soft(AVOID_US + 5_000), Drain::Soft(AVOID_US + 5_000))
+    );
+    assert_eq!((drain_of(&t, 1, 2), drain_of(&t, 2, 1)), (Drain::Hard, Drain::Hard));
+    assert!(t.graph.no_transit(t.graph.find_node(&name(3)).unwrap()));
+    assert!(!t.graph.no_transit(t.graph.find_node(&name(4)).unwrap()));
+    assert_eq!((drain_of(&t, 2, 3), drain_of(&t, 3, 4)), (Drain::None, Drain::Soft(AVOID_US)));
+    assert_eq!(t.warnings, ["eb01.r77 is drained but not of this plane"]);
 }

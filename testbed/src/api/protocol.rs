@@ -66,6 +66,8 @@ pub enum Request {
         /// Seconds to wait for the counters at most.
         timeout_s: u64,
     },
+    /// Drain or undrain links and routers.
+    DrainParts(DrainParts),
     /// Run probes until their duration is over, or until the client sends [`Input::Stop`].
     Probe {
         /// What to send.
@@ -85,6 +87,29 @@ pub enum Request {
     },
     /// End the world.
     Shutdown,
+}
+
+/// Links and routers to drain, by name (already selected).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DrainParts {
+    /// Links.
+    pub links: Vec<String>,
+    /// Routers.
+    pub routers: Vec<String>,
+    /// How; nothing takes them back into service.
+    pub mode: Option<PartMode>,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// How a link or a router is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartMode {
+    /// No path uses it.
+    Exclude,
+    /// Paths use it only if there is no other way.
+    Avoid,
 }
 
 /// A command in a node.
@@ -287,6 +312,9 @@ pub struct NodeStatus {
     pub plane: Option<u8>,
     /// Address that the name resolves to.
     pub address: String,
+    /// How its plane's controller has it drained, if so.
+    #[serde(default)]
+    pub drained: Option<PartMode>,
 }
 
 /// A link in [`Status`].
@@ -300,6 +328,9 @@ pub struct LinkStatus {
     pub plane: Option<u8>,
     /// `up` or `cut`.
     pub state: String,
+    /// How its plane's controller has it drained, if so.
+    #[serde(default)]
+    pub drained: Option<PartMode>,
     /// Capacity of the real network, `400G`.
     pub capacity: String,
     /// Emulated rate in bit/s (0: not shaped).

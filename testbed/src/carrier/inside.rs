@@ -146,6 +146,7 @@ fn prepare_guest(world: &World) -> Result<()> {
     let names: Vec<&str> = world.load.iter().map(String::as_str).collect();
     modules::load(&folder, &names)?;
     super::warm::up();
+    super::warm::processors();
     let address: Ipv4Addr = qemu::GUEST_ADDRESS.parse()?;
     if Path::new("/sys/class/net/eth0").exists() {
         ifconfig::address("eth0", address, Ipv4Addr::new(255, 255, 255, 0))?;

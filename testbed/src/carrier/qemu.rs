@@ -132,6 +132,10 @@ impl Guest {
             Clock::Hypervisor => words.push_str(" pci=off"),
             Clock::Hpet => words.push_str(" clocksource=hpet"),
         }
+        if self.accel == Accel::Tcg {
+            // the others are started by process 1, see `warm`
+            words.push_str(" maxcpus=1");
+        }
         if let Some(more) = std::env::var_os("TESTBED_KERNEL_ARGS") {
             words.push(' ');
             words.push_str(&more.to_string_lossy());

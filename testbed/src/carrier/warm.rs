@@ -3,11 +3,12 @@
 //! The kernel switches rarely used paths on by rewriting a few bytes of running code ("static keys"): the first packet
 //! filter, the first socket that wants arrival times, the first use of each hash secret. Under QEMU's translator (seen with
 //! 7.2) another processor can come to run such an instruction in its half-written state, and the guest dies of
-//! `Oops: int3`. With the agents of a whole lab starting together that was seen once in some sixty labs. What is done here
-//! has those switches thrown while process 1 is alone: of twelve that used to be thrown under load, two are left.
+//! `Oops: int3`. That was seen twice in some eighty labs: half a second into the boot, and while the agents started
+//! together. So an emulated guest boots with one processor, has the switches thrown that a lab throws (of twelve that used
+//! to be thrown under load, two are left), and starts the other processors then.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::{fs, io};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use rtnl::{Socket, nft, socket, tc};
@@ -33,6 +34,19 @@ pub fn up() {
     tell("counters", nft::Counters::open("testbed").map(drop).map_err(|e| e.to_string()));
     if !failed.is_empty() {
         tracing::debug!("not tried before the lab: {}", failed.join("; "));
+    }
+}
+
+/// Starts the processors that the kernel was told not to start by itself.
+pub fn processors() {
+    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu") else { return };
+    for path in entries.flatten().map(|entry| entry.path().join("online")) {
+        // the first processor has no such file, and one that runs already stays as it is
+        if fs::read(&path).is_ok_and(|state| state.starts_with(b"0"))
+            && let Err(e) = fs::write(&path, "1")
+        {
+            tracing::warn!("{}: {e}; this processor stays idle", path.display());
+        }
     }
 }
 

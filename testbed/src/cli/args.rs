@@ -263,6 +263,33 @@ pub enum DrainWhat {
         #[arg(long, default_value_t = 60, value_name = "SECONDS")]
         timeout: u64,
     },
+    /// Backbone links: traffic engineering moves all paths off them, without loss
+    Link {
+        /// Links by selector: eb01.chi--eb01.frc, srlg:conduit-7
+        links: String,
+        /// How and why
+        #[command(flatten)]
+        how: DrainHow,
+    },
+    /// Routers: no path goes through them any more (paths still start and end there)
+    Router {
+        /// Routers by selector: eb01.chi, site=chi
+        routers: String,
+        /// How and why
+        #[command(flatten)]
+        how: DrainHow,
+    },
+}
+
+/// How links and routers are drained; means nothing to `undrain`.
+#[derive(Clone, Debug, Args)]
+pub struct DrainHow {
+    /// Avoid it: paths use it only if there is no other way
+    #[arg(long)]
+    pub soft: bool,
+    /// Why, for whoever looks at the drain database
+    #[arg(long, value_name = "TEXT", default_value = "by command")]
+    pub reason: String,
 }
 
 /// `cycle`.

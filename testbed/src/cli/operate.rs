@@ -3,11 +3,13 @@
 use topologies::lab::Lab;
 use topologies::select::Selector;
 
-use super::args::{Cycle, DrainArgs, DrainWhat, Format, Global, LinkAction, ProgramArgs, ProgramVerb};
+use super::args::{
+    Cycle, DrainArgs, DrainHow, DrainWhat, Format, Global, LinkAction, ProgramArgs, ProgramVerb,
+};
 use super::progress::Progress;
 use super::show;
 use super::target::Running;
-use crate::api::protocol::{ProgramAction, Reply, Request, Status};
+use crate::api::protocol::{DrainParts, PartMode, ProgramAction, Reply, Request, Status};
 use crate::failure::{Code, Failure};
 
 fn selector(text: &str) -> anyhow::Result<Selector> {
@@ -129,11 +131,23 @@ fn select_programs(lab: &Lab, status: &Status, args: &ProgramArgs) -> anyhow::Re
     Ok(chosen)
 }
 
-/// `drain plane`, `undrain plane`.
+/// `drain`, `undrain` of a plane, of links, of routers.
 pub async fn drain(global: &Global, args: DrainArgs, drain: bool) -> anyhow::Result<u8> {
-    let DrainWhat::Plane { plane, force, timeout } = args.what;
     let running = Running::find(global)?;
-    perform(global, &running, Request::Drain { plane, drain, force, timeout_s: timeout }).await
+    let parts = |links, routers, how: DrainHow| {
+        let mode = if how.soft { PartMode::Avoid } else { PartMode::Exclude };
+        Request::DrainParts(DrainParts { links, routers, mode: drain.then_some(mode), reason: how.reason })
+    };
+    let request = match args.what {
+        DrainWhat::Plane { plane, force, timeout } => {
+            Request::Drain { plane, drain, force, timeout_s: timeout }
+        }
+        DrainWhat::Link { links: selector, how } => {
+            parts(links(&running.lab().await?, &selector)?, Vec::new(), how)
+        }
+        DrainWhat::Router { routers, how } => parts(Vec::new(), nodes(&running.lab().await?, &routers)?, how),
+    };
+    perform(global, &running, request).await
 }
 
 /// `cycle`.

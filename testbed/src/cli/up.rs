@@ -1,7 +1,7 @@
 //! `up` and `down`.
 
 use std::fs::File;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nix::fcntl::{Flock, FlockArg};
@@ -107,6 +107,13 @@ async fn bring_up(
     Ok(Done { plan, programs, status, fresh })
 }
 
+/// Wait for a supervisor's answer while it is expected any moment.
+const QUICK_HELLO: Duration = Duration::from_millis(150);
+/// Wait for it later on.
+const PATIENT_HELLO: Duration = Duration::from_secs(2);
+/// When later begins.
+const QUICK_FOR: Duration = Duration::from_secs(6);
+
 /// Starts a world and waits for its supervisor.
 async fn start(
     args: &Up,
@@ -120,9 +127,12 @@ async fn start(
     let spec = keeper::WorldSpec::new(state.path(), choice, args.kernel.as_deref(), args.memory)?;
     let mut world = keeper::start(&spec, &mut |line| progress.say(line))?;
     let token = std::fs::read_to_string(state.token())?.trim().to_owned();
+    // a guest that is not there yet answers nothing: short waits see it early, longer ones suit a busy machine
+    let began = Instant::now();
     loop {
+        let patience = if began.elapsed() < QUICK_FOR { QUICK_HELLO } else { PATIENT_HELLO };
         if let Some(endpoint) = keeper::endpoint(state.path())?
-            && client::hello(&endpoint, &token, Duration::from_secs(2)).await
+            && client::hello(&endpoint, &token, patience).await
         {
             let running = Running { name: lab.name.clone(), state: state.clone(), endpoint, token };
             progress.say(&format!("supervisor ready after {:.1} s", progress.elapsed().as_secs_f64()));

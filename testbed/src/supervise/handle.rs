@@ -7,12 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use router_emu::proto::RunCycleRequest;
-use router_emu::proto::ebb_controller_client::EbbControllerClient;
-use router_emu::rpc::unix_channel;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::files::run_dir;
 use super::world::World;
 use crate::api::frame;
 use crate::api::protocol::{Event, Input, ProgramAction, Reply, Request};
@@ -51,6 +47,7 @@ impl Handler for World {
                 let note = self.drain(plane, drain, force, limit, &output).await?;
                 notes(&output, vec![note]).await
             }
+            Request::DrainParts(request) => notes(&output, self.drain_parts(&request, &output).await?).await,
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow } => self.tell_events(follow, input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
@@ -140,19 +137,10 @@ impl World {
 
     async fn cycle(&self, plane: u8, with_mesh: bool, output: &Writer) -> anyhow::Result<()> {
         let lab = self.lab()?;
-        let Some(settings) = lab.planes.iter().find(|p| p.id == plane) else {
+        if lab.plane(plane).is_none() {
             return Err(Failure::new(Code::Usage, format!("lab {} has no plane {plane}", lab.name)).into());
-        };
-        let socket = super::controller::socket(&run_dir(&settings.controller_host), plane);
-        let mut controller = EbbControllerClient::new(unix_channel(&socket));
-        let state = controller.run_cycle(RunCycleRequest { with_mesh }).await.map_err(|status| {
-            let host = &settings.controller_host;
-            Failure::new(
-                Code::Failed,
-                format!("the controller of plane {plane} on {host} did not answer: {}", status.message()),
-            )
-            .hint(format!("`testbed logs {host}` shows what it says"))
-        })?;
-        output.reply(&Reply::Document(super::controller::document(&lab, &state.into_inner()))).await
+        }
+        let state = super::parts::cycle(&lab, plane, with_mesh).await?;
+        output.reply(&Reply::Document(super::controller::document(&lab, &state))).await
     }
 }

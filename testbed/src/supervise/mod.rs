@@ -12,6 +12,7 @@ pub mod fabric;
 pub mod files;
 pub mod handle;
 pub mod main;
+mod parts;
 pub mod programs;
 pub mod reaper;
 pub mod repairs;

@@ -6,19 +6,23 @@ use std::time::Duration;
 use futures::future::join_all;
 use router_emu::proto::lsp_agent_client::LspAgentClient;
 use router_emu::proto::route_agent_client::RouteAgentClient;
-use router_emu::proto::{DumpBundlesRequest, DumpRoutesRequest, GetTrafficReply, GetTrafficRequest};
+use router_emu::proto::{
+    DrainMode, DrainRow, DumpBundlesRequest, DumpRoutesRequest, GetTrafficReply, GetTrafficRequest,
+};
 use router_emu::rpc::unix_channel;
 use topologies::lab::{Lab, LinkKind, Role, SiteKind};
 
 use super::files::run_dir;
+use super::parts;
 use crate::api::protocol::{
-    Count, Health, LinkStatus, LspCount, NodeStatus, PlaneStatus, ProgramStatus, Status, TrafficTotal,
+    Count, Health, LinkStatus, LspCount, NodeStatus, PartMode, PlaneStatus, ProgramStatus, Status,
+    TrafficTotal,
 };
 use crate::bird;
 use crate::carrier::Carrier;
 
 /// Longest wait for one agent's answer.
-const ANSWER: Duration = Duration::from_millis(1500);
+pub const ANSWER: Duration = Duration::from_millis(1500);
 /// Meshes: gold, silver, bronze.
 const MESHES: u32 = 3;
 
@@ -190,9 +194,10 @@ pub struct Known<'a> {
 
 /// The whole status.
 pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
-    let planes =
-        join_all(lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known.programs)))
-            .await;
+    let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known.programs));
+    let drains = lab.planes.iter().map(|p| parts::in_force(lab, p.id));
+    let (planes, drains) = tokio::join!(join_all(planes), join_all(drains));
+    let drains: Vec<DrainRow> = drains.into_iter().flatten().collect();
     let fine = planes.iter().all(|p| matches!(p.state, Health::Ready | Health::Drained));
     let state = match (fine, known.converging) {
         (true, false) => Health::Ready,
@@ -207,28 +212,44 @@ pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
         bandwidth_divisor: lab.bandwidth_divisor,
         uptime_s: known.uptime_s,
         planes,
-        nodes: lab.nodes.iter().map(node_status).collect(),
-        links: lab.links.iter().map(|l| link_status(lab, l, known.cut)).collect(),
+        nodes: lab.nodes.iter().map(|n| node_status(n, &drains)).collect(),
+        links: lab.links.iter().map(|l| link_status(lab, l, known.cut, &drains)).collect(),
         programs: known.programs,
     }
 }
 
-fn node_status(node: &topologies::lab::Node) -> NodeStatus {
+/// How a router, or an end of a link, is drained.
+fn drained(drains: &[DrainRow], router: &str, interface: &str) -> Option<PartMode> {
+    match drains.iter().find(|row| row.router == router && row.interface == interface)?.mode() {
+        DrainMode::Exclude => Some(PartMode::Exclude),
+        DrainMode::Avoid => Some(PartMode::Avoid),
+        DrainMode::None => None,
+    }
+}
+
+fn node_status(node: &topologies::lab::Node, drains: &[DrainRow]) -> NodeStatus {
     NodeStatus {
         name: node.name.clone(),
         role: node.role,
         site: node.site.clone(),
         plane: node.plane,
         address: node.address.to_string(),
+        drained: drained(drains, &node.name, ""),
     }
 }
 
-fn link_status(lab: &Lab, link: &topologies::lab::Link, cut: &BTreeSet<String>) -> LinkStatus {
+fn link_status(
+    lab: &Lab,
+    link: &topologies::lab::Link,
+    cut: &BTreeSet<String>,
+    drains: &[DrainRow],
+) -> LinkStatus {
     LinkStatus {
         name: link.name.clone(),
         kind: link.kind,
         plane: link.plane,
         state: if cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
+        drained: [&link.a, &link.b].iter().find_map(|end| drained(drains, &end.node, &end.interface)),
         capacity: link.capacity.to_string(),
         rate_bps: if link.kind == LinkKind::Core {
             link.capacity.0 / lab.bandwidth_divisor.max(1)

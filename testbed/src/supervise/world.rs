@@ -14,8 +14,8 @@ use super::events::{Events, monotonic_ns};
 use super::programs::Programs;
 use super::reaper::Reaper;
 use super::repairs::Watchers;
-use super::{drain, files, status};
-use crate::api::protocol::{Health, ProgramChange, Status};
+use super::{drain, files, parts, status};
+use crate::api::protocol::{DrainParts, Health, ProgramChange, Status};
 use crate::api::server::Writer;
 use crate::apply::linux::{self, LinuxKernel};
 use crate::apply::{Kernel as _, Scope};
@@ -266,6 +266,22 @@ impl World {
             self.events.emit("plane.undrained", &plane.to_string(), "back in service");
             Ok(format!("plane {plane}: in service again"))
         }
+    }
+
+    /// Drains or undrains links and routers.
+    pub async fn drain_parts(&self, request: &DrainParts, out: &Writer) -> anyhow::Result<Vec<String>> {
+        let _one = self.change.lock().await;
+        let lab = self.lab()?;
+        let mut notes = Vec::new();
+        for (plane, parts) in parts::resolve(&lab, request)? {
+            let done = parts::apply(&lab, plane, &parts, out).await?;
+            let kind = if request.mode.is_some() { "part.drained" } else { "part.undrained" };
+            for (part, note) in parts.iter().zip(&done) {
+                self.events.emit(kind, &part.name, note.clone());
+            }
+            notes.extend(done);
+        }
+        Ok(notes)
     }
 
     /// A plane takes traffic back only when its paths are there.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use ebb::config::ControllerConfig;
 use ebb::controller::Controller;
+use ebb::drains::Drains;
 use ebb::fence::FileLock;
 use ebb::grpc::GrpcAgents;
 use ebb::service::Service;
@@ -42,9 +43,10 @@ async fn control(config: ControllerConfig) -> anyhow::Result<()> {
     let (port, socket) = (config.port(), config.socket());
     let agents = GrpcAgents::new(&config);
     let lock = FileLock::new(&config.state_dir);
-    let controller = Controller::new(config, agents, lock, sink);
+    let drains = Drains::open(&config.state_dir.join("drains.db"))?;
+    let controller = Controller::new(config, agents, lock, sink, drains.clone());
     let (requests, asked) = mpsc::channel(WAITING);
-    let service = Service::new(controller.shared(), requests);
+    let service = Service::new(controller.shared(), requests, drains);
     let make = move || Server::builder().add_service(service.clone().into_server());
     tokio::select! {
         // a cycle that is cut short leaves every bundle with one complete version, and the next leader cleans up
