@@ -10,6 +10,7 @@ use ebb_te::options::{Format, Options};
 use ebb_te::output::Outcome;
 use ebb_te::read::{self, Defaults};
 use te::report::Report;
+use te::{PlaneSettings, TeSettings};
 
 /// What went wrong, in words, and the exit code.
 struct Failure(String, u8);
@@ -58,7 +59,7 @@ fn run(options: &Options) -> Result<String, Failure> {
             if graph.node_count() > known.len() { ", …" } else { "" }
         ))
     })?;
-    let settings = options.settings(&network);
+    let settings = settings(options, &network)?;
     let mesh = te::compute(&graph, &resolved, &settings).map_err(bad_input)?;
     let report = Report::new(&graph, &mesh);
     let outcome =
@@ -86,6 +87,18 @@ fn topology(options: &Options) -> Result<Network, Failure> {
     read::topology(&text, &file, &defaults).map_err(|problems| {
         bad_input(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     })
+}
+
+fn settings(options: &Options, network: &Network) -> Result<TeSettings, Failure> {
+    let Some(path) = &options.settings else { return Ok(options.te_settings(network)) };
+    let file = path.display();
+    let text = fs::read_to_string(path).map_err(|e| {
+        bad_input(format!("{file}: cannot read the settings: {e}\nhint: give a readable JSON file"))
+    })?;
+    let planes: PlaneSettings = serde_json::from_str(&text).map_err(|e| {
+        bad_input(format!("{file}:{}:{}: {e}\nhint: docs/ebb-te.md shows every field", e.line(), e.column()))
+    })?;
+    planes.of(options.plane).map_err(|e| bad_input(format!("{file}: {e}")))
 }
 
 fn demands(options: &Options, network: &Network) -> Result<Vec<ebb_te::NetworkDemand>, Failure> {

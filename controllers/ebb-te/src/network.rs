@@ -1,5 +1,7 @@
 //! A network as the readers give it, and its way into `te`.
 
+use std::collections::BTreeMap;
+
 use te::{Demand, Graph, GraphBuilder, GraphError, LinkSpec, Mesh, NodeSpec};
 
 /// Nodes, links and demands by name.
@@ -21,6 +23,8 @@ pub struct Network {
     pub reserved_percent: Option<[u8; 3]>,
     /// LSPs per bundle that the source asks for.
     pub lsps: Option<u16>,
+    /// Links that [`Self::connect`] has made between two nodes, the lesser name first.
+    pub(crate) parallels: BTreeMap<(String, String), u32>,
 }
 
 /// A demand by node names.
@@ -54,8 +58,10 @@ impl Network {
 
     /// Adds both directions of a link. The interface names follow the lab's: `to-NODE`, `to-NODE.2` for a parallel.
     pub fn connect(&mut self, a: &str, b: &str, rtt_us: u32, capacity_bps: u64) {
-        let parallel = self.links.iter().filter(|l| l.from == a && l.to == b).count();
-        let suffix = if parallel == 0 { String::new() } else { format!(".{}", parallel + 1) };
+        let ends = (a.min(b).to_owned(), a.max(b).to_owned());
+        let parallel = self.parallels.entry(ends).or_default();
+        *parallel += 1;
+        let suffix = if *parallel == 1 { String::new() } else { format!(".{parallel}") };
         for (from, to) in [(a, b), (b, a)] {
             self.links.push(LinkSpec {
                 from: from.to_owned(),

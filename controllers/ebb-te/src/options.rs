@@ -50,7 +50,11 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub lsps: Option<u16>,
 
-    /// Plane of a lab.
+    /// Settings of all planes as JSON, described in docs/ebb-te.md, instead of the options above.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "backup", "reserved", "lsps"])]
+    pub settings: Option<PathBuf>,
+
+    /// Plane of a lab, and of the settings.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub plane: u8,
 
@@ -135,8 +139,8 @@ where
 }
 
 impl Options {
-    /// Settings for `te`.
-    pub fn settings(&self, network: &Network) -> TeSettings {
+    /// Settings for `te` from the options.
+    pub fn te_settings(&self, network: &Network) -> TeSettings {
         let lab = network.reserved_percent;
         let class = |(i, mesh): (usize, Mesh)| ClassSettings {
             mesh,

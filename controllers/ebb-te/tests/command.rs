@@ -129,6 +129,15 @@ fn a_file_with_a_matrix_of_its_own() {
     let broken = write("b.csv", "a b 1G\na b\n");
     refused(&[&net, "--matrix", &broken], "b.csv:2:1: a demand has 3 or 4 parts, this line has 2\nhint: ");
     refused(&[&net, "--matrix", "/no/such/file"], "/no/such/file: cannot read the matrix");
+    let planes = write("p.json", r#"{"planes": {"2": {"algorithm": {"bronze": "hprr"}, "lsps": 8}}}"#);
+    let d = document(&["ebb-6x4", "--plane", "2", "--settings", &planes]);
+    assert_eq!(
+        (&d["settings"]["lsps"], &d["settings"]["classes"][2]["algorithm"]),
+        (&8.into(), &"hprr".into())
+    );
+    assert_eq!(document(&["ebb-6x4", "--settings", &planes])["settings"]["lsps"], 16);
+    let wrong = write("w.json", "{\n\"planes\": {\"2\": {\"algorithms\": 1}}}");
+    refused(&["ebb-6x4", "--settings", &wrong], "w.json:2:29: unknown field `algorithms`");
     refused(&["ebb-6x5"], "did you mean `ebb-6x4`?");
     refused(&["ebb-6x4", "--plane", "9"], "has no plane 9\nhint: planes are 1 to 4");
     refused(&["ebb-6x4", "--algorithm", "gold=cspv"], "known: cspf, hprr, mcf, ksp-mcf");

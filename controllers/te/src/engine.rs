@@ -109,7 +109,7 @@ pub fn compute_with<'p>(
             fractional,
         });
     }
-    backup.protect(&mut BackupRound { graph, mesh: &mut mesh, limits: &limits, search: &mut search });
+    backup.protect(&mut BackupRound { graph, mesh: &mut mesh, limits: &limits });
     Ok(mesh)
 }
 

@@ -183,3 +183,72 @@ impl Guided {
         self.detours = self.detours.saturating_sub(path.len());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dijkstra::Search;
+    use crate::graph::{Drain, GraphBuilder, LinkSpec, NodeSpec};
+
+    /// Nodes named by number, and directed links between any two of them.
+    fn graph(nodes: u32, links: &[(u32, u32)], no_transit: u32) -> Graph {
+        let mut b = GraphBuilder::new();
+        for n in 0..nodes {
+            b.node(NodeSpec { name: format!("{n:02}"), no_transit: n == no_transit });
+        }
+        for (i, (from, to)) in links.iter().map(|&(a, b)| (a % nodes, b % nodes)).enumerate() {
+            if from != to {
+                b.link(LinkSpec {
+                    from: format!("{from:02}"),
+                    to: format!("{to:02}"),
+                    interface: format!("i{i:03}"),
+                    remote_interface: String::new(),
+                    rtt_us: 1,
+                    capacity_bps: 1,
+                    srlgs: vec![],
+                    drain: Drain::None,
+                });
+            }
+        }
+        b.build().unwrap()
+    }
+
+    proptest! {
+        /// Directed or not, stale distances or fresh, with a bound or without: the same path.
+        #[test]
+        fn finds_what_an_undirected_search_finds(
+            nodes in 2..9u32,
+            ends in prop::collection::vec((0..9u32, 0..9u32), 1..40),
+            small in prop::collection::vec((1..5u64, 0..3u64), 40),
+            no_transit in 0..12u32,
+        ) {
+            let g = graph(nodes, &ends, no_transit);
+            let closed = |w: u64| if w == 4 { UNREACHABLE } else { w };
+            let before: Vec<PathKey> = small.iter().take(g.link_count()).map(|s| closed(s.0)).collect();
+            let after: Vec<PathKey> =
+                before.iter().zip(&small).map(|(w, s)| if *w == UNREACHABLE { *w } else { w + s.1 }).collect();
+            let (mut guided, mut search) = (Guided::new(&g), Search::new(&g));
+            let (mut path, mut want) = (vec![], vec![]);
+            for target in g.nodes() {
+                guided.aim(target, &before);
+                for source in g.nodes().filter(|s| *s != target) {
+                    for weight in [&before, &after] {
+                        let reached = search.run(source, Some(target), weight, |_| true);
+                        prop_assert_eq!(guided.rest(source) != UNREACHABLE, reached);
+                        search.path_to(target, &mut want);
+                        for bound in [UNREACHABLE, search.key(target)] {
+                            prop_assert_eq!(guided.run(source, weight, bound, |_, _, _| true), reached);
+                            if reached {
+                                guided.backwards(&mut path);
+                                path.reverse();
+                                prop_assert_eq!(&path, &want);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

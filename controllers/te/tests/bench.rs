@@ -132,6 +132,15 @@ fn flows() {
             f.trouble
         );
     }
+    let (took, f) = best_of(1, || problem.solve_by_arcs(&InteriorPoint));
+    match f {
+        Ok(f) => println!(
+            "  plain program by arcs: {took:.2?}, utilisation {:.5}, proven within {:.3} %",
+            f.utilisation,
+            f.gap() * 100.0
+        ),
+        Err(e) => println!("  plain program by arcs: {took:.2?}, {e}"),
+    }
     for (name, a) in [("mcf", &Mcf::default() as &dyn PrimaryAlgorithm), ("ksp-mcf:512", &KspMcf::new(512))] {
         let (took, words) = case.primaries(1, a);
         println!("  {name}: {took:.2?}, {words}");

@@ -222,21 +222,27 @@ fn hprr_evens_out_what_cspf_fills_up() {
 #[test]
 fn fir_goes_where_bandwidth_is_set_aside() {
     let mut p = Plane::empty();
-    p.add_nodes(&["a", "b", "c", "d", "x"]);
-    p.connect("a", "b", 10_000, 400 * G, &[]);
-    p.connect("x", "b", 10_000, 400 * G, &[]);
-    p.connect("a", "x", 1_000, 400 * G, &[]);
-    // two ways round from a to b over x's side: c is short, d is long
-    p.connect("x", "c", 30_000, 400 * G, &[]);
-    p.connect("c", "b", 30_000, 400 * G, &[]);
+    p.add_nodes(&["a", "b", "c", "d", "e", "f", "m", "n"]);
+    p.connect("a", "b", 1_000, 400 * G, &[]);
+    p.connect("c", "d", 1_000, 400 * G, &[]);
+    // a's only way round, over m-n
+    p.connect("a", "m", 10_000, 400 * G, &[]);
+    p.connect("m", "n", 90_000, 400 * G, &[]);
+    p.connect("n", "b", 10_000, 400 * G, &[]);
+    // c's: over m-n, which is long, or over e-f, which is short and wins ties
+    for (x, y) in [("c", "m"), ("n", "d"), ("c", "e"), ("e", "f"), ("f", "d")] {
+        p.connect(x, y, 10_000, 400 * G, &[]);
+    }
     let g = p.graph();
-    // a-b fails: a x b. x-b fails: x a b. They share nothing but they may use each other's links
-    let demands = [demand(&g, "a", "b", Mesh::Gold, 16 * G), demand(&g, "x", "b", Mesh::Gold, 16 * G)];
-    let fir = TeSettings { backup: BackupChoice::Fir, ..settings(&[(Mesh::Gold, 80)]) };
-    let mesh = compute(&g, &demands, &fir).unwrap();
-    // the first bundle's backups set 16 G aside on a-x and x-b, of 1 G each: all the same price, fewest hops win
-    assert_eq!(middles(&g, &mesh, "a", true), vec!["x"; 16]);
-    assert_eq!(middles(&g, &mesh, "x", true), vec!["a"; 16]);
+    let demands = [demand(&g, "a", "b", Mesh::Gold, 16 * G), demand(&g, "c", "d", Mesh::Gold, 16 * G)];
+    let ways = |backup| {
+        let s = TeSettings { backup, ..settings(&[(Mesh::Gold, 80)]) };
+        middles(&g, &compute(&g, &demands, &s).unwrap(), "c", true)
+    };
+    // a-b and c-d do not fail together, so m-n need not set aside anything more: FIR saves a third
+    assert_eq!(ways(BackupChoice::Fir), vec!["m,n"; 16]);
+    let long = ways(BackupChoice::Rba).iter().filter(|w| *w == "m,n").count();
+    assert!(long <= 2, "{long} of RBA's backups take the long way");
 }
 
 /// Two primaries in one duct over different links: RBA sees two failures, SRLG-RBA one, and keeps their backups apart.
@@ -287,8 +293,8 @@ fn deficits_by_hand() {
     use te::report::{FailureKind, deficits};
     let mut p = Plane::empty();
     p.add_nodes(&["a", "b", "m", "z"]);
-    p.connect("a", "b", 10_000, 300 * G, &[]);
-    p.connect("a", "m", 20_000, 100 * G, &[]);
+    p.connect("a", "b", 10_000, 300 * G, &["site"]);
+    p.connect("a", "m", 20_000, 100 * G, &["site"]);
     p.connect("m", "b", 20_000, 100 * G, &[]);
     p.connect("b", "z", 10_000, 300 * G, &[]);
     let g = p.graph();
@@ -307,6 +313,8 @@ fn deficits_by_hand() {
     // b-z has no way round
     assert!((at("b--z")[1] - 0.5).abs() < 1e-9);
     assert_eq!(at("a--m"), [0.0, 0.0]);
+    // both ways out of a at once
+    assert_eq!(at("site"), [1.0, 0.5]);
     assert_eq!(d.worst(Mesh::Silver, FailureKind::Link).unwrap().0.name, "b--z to-z");
 }
 

@@ -7,7 +7,7 @@ mod rba;
 pub use fir::Fir;
 pub use rba::{Rba, SrlgRba};
 
-use crate::dijkstra::{Search, UNREACHABLE};
+use crate::dijkstra::UNREACHABLE;
 use crate::graph::{Graph, LinkId};
 use crate::guided::Guided;
 use crate::lsp_mesh::{LspMesh, PathId, PathStore};
@@ -23,8 +23,6 @@ pub struct BackupRound<'a> {
     /// Per class round, capacity per link that its primaries and those of higher classes leave, bit/s
     /// (`rsvdBwLim`, EBB paper, section 4.3; headroom not subtracted).
     pub limits: &'a [Vec<u64>],
-    /// Working memory.
-    pub search: &'a mut Search,
 }
 
 /// Finds one backup per primary.
