@@ -29,7 +29,8 @@ pub(crate) struct Guided {
     via: Vec<u32>,
     /// Nodes whose `key` and `via` belong to the present search.
     touched: Vec<u32>,
-    heap: BinaryHeap<Reverse<(PathKey, u32)>>,
+    /// Keys with nodes in their low 32 bits: one comparison.
+    heap: BinaryHeap<Reverse<u128>>,
     /// Nodes that searches since the last [`Self::aim`] went through and that are not on their paths.
     detours: usize,
 }
@@ -64,28 +65,38 @@ impl Guided {
         }
     }
 
-    /// Aims at `target`: makes the distances of all nodes to it.
-    pub(crate) fn aim(&mut self, target: NodeId, weight: &[PathKey]) {
+    /// Aims at `target`: makes the distances of all nodes to it, or with `near` only of those up to that node; all
+    /// others count as that far.
+    pub(crate) fn aim(&mut self, target: NodeId, weight: &[PathKey], near: Option<NodeId>) {
         self.detours = 0;
         self.target = target.0;
         self.rest.fill(UNREACHABLE);
         self.rest[target.ix()] = 0;
         self.heap.clear();
-        self.heap.push(Reverse((0, target.0)));
-        while let Some(Reverse((key, node))) = self.heap.pop() {
+        self.heap.push(Reverse(packed(0, target.0)));
+        while let Some(Reverse(top)) = self.heap.pop() {
+            let (key, node) = unpacked(top);
             let at = node as usize;
+            if near.is_some_and(|n| n.0 == node) {
+                for rest in &mut self.rest {
+                    *rest = (*rest).min(key);
+                }
+                return;
+            }
             if key > self.rest[at] || (self.no_transit[at] && node != target.0) {
                 continue;
             }
+            // no node farther than `near` needs its distance
+            let most = near.map_or(UNREACHABLE, |n| self.rest[n.ix()]);
             for &l in &self.into[self.into_first[at] as usize..self.into_first[at + 1] as usize] {
                 let (w, from) = (weight[l as usize], self.tail[l as usize]);
                 if w == UNREACHABLE {
                     continue;
                 }
                 let next = key + w;
-                if next < self.rest[from as usize] {
+                if next < self.rest[from as usize] && next <= most {
                     self.rest[from as usize] = next;
-                    self.heap.push(Reverse((next, from)));
+                    self.heap.push(Reverse(packed(next, from)));
                 }
             }
         }
@@ -97,7 +108,7 @@ impl Guided {
         self.detours >= self.rest.len()
     }
 
-    /// Key of the best path from `node` that the last [`Self::aim`] found.
+    /// Key of the best path from `node` that the last [`Self::aim`] found. With `near`, asked of that node only.
     pub(crate) fn rest(&self, node: NodeId) -> PathKey {
         self.rest[node.ix()]
     }
@@ -119,9 +130,10 @@ impl Guided {
         self.heap.clear();
         self.key[source.ix()] = 0;
         self.touched.push(source.0);
-        self.heap.push(Reverse((self.rest[source.ix()], source.0)));
+        self.heap.push(Reverse(packed(self.rest[source.ix()], source.0)));
         let target = self.target as usize;
-        while let Some(Reverse((sum, node))) = self.heap.pop() {
+        while let Some(Reverse(top)) = self.heap.pop() {
+            let (sum, node) = unpacked(top);
             // the distances leave no slack, so equal sums must be seen to the end before ties are settled
             if sum > self.key[target] {
                 break;
@@ -164,7 +176,7 @@ impl Guided {
                 }
                 self.key[at] = next;
                 self.via[at] = link;
-                self.heap.push(Reverse((next + rest, to)));
+                self.heap.push(Reverse(packed(next + rest, to)));
             } else if link < self.via[at] {
                 self.via[at] = link;
             }
@@ -182,6 +194,15 @@ impl Guided {
         }
         self.detours = self.detours.saturating_sub(path.len());
     }
+}
+
+fn packed(key: PathKey, node: u32) -> u128 {
+    u128::from(key) << 32 | u128::from(node)
+}
+
+#[allow(clippy::cast_possible_truncation)] // the parts that packed() put together
+fn unpacked(top: u128) -> (PathKey, u32) {
+    ((top >> 32) as PathKey, top as u32)
 }
 
 #[cfg(test)]
@@ -232,8 +253,8 @@ mod tests {
             let (mut guided, mut search) = (Guided::new(&g), Search::new(&g));
             let (mut path, mut want) = (vec![], vec![]);
             for target in g.nodes() {
-                guided.aim(target, &before);
-                for source in g.nodes().filter(|s| *s != target) {
+                for (source, near) in g.nodes().filter(|s| *s != target).flat_map(|s| [(s, None), (s, Some(s))]) {
+                    guided.aim(target, &before, near);
                     for weight in [&before, &after] {
                         let reached = search.run(source, Some(target), weight, |_| true);
                         prop_assert_eq!(guided.rest(source) != UNREACHABLE, reached);

@@ -44,7 +44,7 @@ impl<'a> Yen<'a> {
     /// target in a row: the distances to it are kept.
     pub fn paths(&mut self, src: NodeId, dst: NodeId, k: usize) -> Vec<Vec<LinkId>> {
         if self.target != Some(dst) {
-            self.guided.aim(dst, self.weight);
+            self.guided.aim(dst, self.weight, None);
             self.target = Some(dst);
         }
         let mut found = Vec::new();

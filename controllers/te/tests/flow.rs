@@ -243,6 +243,28 @@ proptest! {
     }
 }
 
+/// The first flow, by slices, has not all the paths that the optimum needs: prices find them.
+#[test]
+fn prices_find_the_missing_paths() {
+    let mut rounds = 0;
+    for seed in 0..4 {
+        let plane = Plane::random(seed, 10, 10, 75);
+        let g = plane.graph();
+        let weight = rtt_weights(&g);
+        let usable: Vec<u64> = g.links().map(|l| g.capacity_bps(l)).collect();
+        let flows = flows(&g, &plane.demands(&g, seed, 10_000 * G));
+        let problem = FlowProblem::new(&g, &weight, &usable, &flows, 16);
+        for mut paths in [PathSet::any(&problem), PathSet::shortest(&problem, 200)] {
+            let flow = problem.solve(&mut paths, &InteriorPoint, 2e-6);
+            println!("{} rounds, proven within {:.1e}", flow.rounds, flow.value / flow.least_value - 1.0);
+            assert!(is_flow(&problem, &flow) && flow.trouble.is_none());
+            assert!(flow.value <= flow.least_value * (1.0 + 2e-6), "{} {}", flow.value, flow.least_value);
+            rounds = rounds.max(flow.rounds);
+        }
+    }
+    assert!(rounds > 1, "the master program never lacked a path: the test tests nothing");
+}
+
 /// E5: 16 equal LSPs are coarse; with 512 the plan is reached almost.
 #[test]
 fn quantising_costs_and_512_lsps_close_the_gap() {

@@ -5,8 +5,9 @@
 //! aside beyond what it already does for the worst of all failures. Room and latency play no part, so links that carry
 //! much primary traffic get backups too: that is why RBA replaced it.
 
-use super::ledger::{Ledger, Risk, Rule};
+use super::ledger::{Ledger, Risk, Rule, units};
 use super::{BackupAlgorithm, BackupRound, protect_all};
+use crate::dijkstra::PathKey;
 use crate::graph::{Drain, Graph};
 
 /// Backups with the least extra reserved bandwidth.
@@ -50,6 +51,12 @@ impl Rule for ExtraBandwidth {
         let extra = bps + worst - self.set_aside[b];
         let share = if extra > 0.0 { extra / bps * WHOLE_LSP } else { 0.0 };
         self.base[b] + share
+    }
+
+    fn weigh_all(&self, bps: f64, worst: &[f64], out: &mut [PathKey]) {
+        for (b, (out, &worst)) in out.iter_mut().zip(worst).enumerate() {
+            *out = units(self.weigh(b, bps, worst));
+        }
     }
 
     fn booked(&mut self, b: usize, required: f64) {

@@ -28,12 +28,8 @@ pub(super) trait Rule {
     /// Weight of link `b`, from 0 to [`ORDINARY_MAX`]: an LSP of `bps` takes it as backup, `worst` is already booked
     /// there for the worst failure that the LSP shares.
     fn weigh(&self, b: usize, bps: f64, worst: f64) -> f64;
-    /// [`Self::weigh`] for all links, in units.
-    fn weigh_all(&self, bps: f64, worst: &[f64], out: &mut [PathKey]) {
-        for (b, (out, &worst)) in out.iter_mut().zip(worst).enumerate() {
-            *out = units(self.weigh(b, bps, worst));
-        }
-    }
+    /// [`Self::weigh`] for all links, in [`units`].
+    fn weigh_all(&self, bps: f64, worst: &[f64], out: &mut [PathKey]);
     /// Link `b` needs `required` at some failure: more than it did at that failure before.
     fn booked(&mut self, b: usize, required: f64);
 }
@@ -49,6 +45,8 @@ pub(super) struct Ledger<'a, R> {
     rows_first: Vec<u32>,
     /// Least weight per link: 0, [`LARGE`] or [`UNREACHABLE`].
     floor: Vec<PathKey>,
+    /// Links that are never used.
+    drained: Vec<u32>,
     /// Links whose floor the present primary raised, with what it was.
     raised: Vec<(u32, PathKey)>,
     /// Rows of the present primary.
@@ -81,6 +79,7 @@ impl<'a, R: Rule> Ledger<'a, R> {
             rows_of,
             rows_first,
             floor: graph.links().map(floor).collect(),
+            drained: graph.links().filter(|&l| floor(l) != 0).map(|l| l.0).collect(),
             raised: Vec::new(),
             rows: Vec::new(),
             bps: 0.0,
@@ -132,8 +131,9 @@ impl<'a, R: Rule> Ledger<'a, R> {
             }
         }
         self.rule.weigh_all(self.bps, &self.worst, &mut self.weight);
-        for (w, floor) in self.weight.iter_mut().zip(&self.floor) {
-            *w = (*w).max(*floor);
+        for &link in self.drained.iter().chain(self.raised.iter().map(|(link, _)| link)) {
+            let at = link as usize;
+            self.weight[at] = self.weight[at].max(self.floor[at]);
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a, R: Rule> Ledger<'a, R> {
 
 /// Rounds to a whole number of units; at least one, so that weights are positive and of two free paths the shorter wins.
 #[inline]
-fn units(weight: f64) -> PathKey {
+pub(super) fn units(weight: f64) -> PathKey {
     /// Adding 2^52 leaves the whole part in the low bits, faster than a conversion that checks its range.
     const WHOLE: f64 = 4_503_599_627_370_496.0;
     let weight = if weight < ORDINARY_MAX { weight } else { ORDINARY_MAX };

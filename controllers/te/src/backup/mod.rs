@@ -86,7 +86,7 @@ fn protect_bundle<R: Rule>(
             continue;
         }
         ledger.begin(round.mesh.paths.get(primary), bps);
-        guided.aim(dst, ledger.weight());
+        guided.aim(dst, ledger.weight(), Some(src));
         let mut bound = guided.rest(src);
         for (slot, done) in done.iter_mut().enumerate().skip(first) {
             if round.mesh.bundles[at].lsps[slot].primary != Some(primary) {
@@ -102,7 +102,7 @@ fn protect_bundle<R: Rule>(
             // the next LSP can have this path, at what it costs now
             bound = path.iter().map(|l| ledger.weight()[l.ix()]).sum();
             if guided.is_astray() {
-                guided.aim(dst, ledger.weight());
+                guided.aim(dst, ledger.weight(), Some(src));
             }
             let id = stored(&mut round.mesh.paths, last, &path);
             last = Some(id);

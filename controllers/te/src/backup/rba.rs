@@ -9,8 +9,9 @@
 //! Weights are integers, in fixed point of 1/256 microsecond: ties are exact and sums do not depend on order. Bounds
 //! keep the paper's three levels apart for any path: within the limit, over the limit, sharing a risk group.
 
-use super::ledger::{Ledger, Risk, Rule, to_f64};
+use super::ledger::{Ledger, Risk, Rule, to_f64, units};
 use super::{BackupAlgorithm, BackupRound, protect_all};
+use crate::dijkstra::PathKey;
 use crate::graph::{Drain, Graph};
 
 /// Backups that bear the failure of any one physical link in mind.
@@ -87,15 +88,29 @@ impl Rule for ReservedBandwidth {
     }
 
     fn weigh(&self, b: usize, bps: f64, worst: f64) -> f64 {
-        let reserved = bps + worst;
-        let cost = self.cost[b];
-        let least = cost * LEAST_LOAD;
-        let within = reserved * self.within[b];
-        let within = if within > least { within } else { least };
-        // never cheaper than the same link at its limit
-        let over = cost + (reserved - self.limit[b]) * self.over[b];
-        if reserved <= self.limit[b] { within } else { over }
+        weight([self.limit[b], self.cost[b], self.within[b], self.over[b]], bps + worst)
+    }
+
+    fn weigh_all(&self, bps: f64, worst: &[f64], out: &mut [PathKey]) {
+        // slices of one length: no index needs a check, and the loop runs in vector registers
+        let n = out.len();
+        let (limit, cost) = (&self.limit[..n], &self.cost[..n]);
+        let (within, over, worst) = (&self.within[..n], &self.over[..n], &worst[..n]);
+        for b in 0..n {
+            out[b] = units(weight([limit[b], cost[b], within[b], over[b]], bps + worst[b]));
+        }
     }
 
     fn booked(&mut self, _: usize, _: f64) {}
+}
+
+/// Weight of a link with these [`ReservedBandwidth`] values that must carry `reserved` bit/s.
+#[inline]
+fn weight([limit, cost, within, over]: [f64; 4], reserved: f64) -> f64 {
+    let least = cost * LEAST_LOAD;
+    let within = reserved * within;
+    let within = if within > least { within } else { least };
+    // never cheaper than the same link at its limit
+    let over = cost + (reserved - limit) * over;
+    if reserved <= limit { within } else { over }
 }
