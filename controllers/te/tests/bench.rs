@@ -105,12 +105,24 @@ fn growth() {
 #[test]
 #[ignore = "prints timings"]
 fn flows() {
-    let mut case = case(7, 22, 22, 500, 40_000 * G);
-    case.settings.classes = vec![ClassSettings::new(Mesh::Gold, 80)];
-    for d in &mut case.demands {
-        d.mesh = Mesh::Gold;
+    for seed in [7, 1, 2, 3] {
+        let mut case = case(seed, 22, 22, 500, 40_000 * G);
+        case.settings.classes = vec![ClassSettings::new(Mesh::Gold, 80)];
+        for d in &mut case.demands {
+            d.mesh = Mesh::Gold;
+        }
+        println!("network {seed}:");
+        programs(&case);
+        for (name, a) in
+            [("mcf", &Mcf::default() as &dyn PrimaryAlgorithm), ("ksp-mcf:512", &KspMcf::new(512))]
+        {
+            let (took, words) = case.primaries(1, a);
+            println!("  {name:20} {took:>9.2?}, {words}");
+        }
     }
-    measure(&case);
+}
+
+fn programs(case: &Case) {
     let weight = rtt_weights(&case.graph);
     let usable: Vec<u64> = case.graph.links().map(|l| case.graph.capacity_bps(l) / 5 * 4).collect();
     let mesh = case.run(&Cspf::default(), &NoBackup);
@@ -123,26 +135,22 @@ fn flows() {
             k => PathSet::shortest(&problem, k),
         });
         let (took, f) = best_of(1, || problem.solve(&mut paths, &InteriorPoint, 0.002));
+        let name = if k == 0 { "any path".to_owned() } else { format!("{k} shortest paths") };
         println!(
-            "  {} listing {listing:.2?}, solving {took:.2?}: {} rounds, utilisation {:.5}, proven within {:.3} % {:?}",
-            if k == 0 { "any path:".to_owned() } else { format!("{k} shortest paths:") },
+            "  {name:20} {took:>9.2?} after {listing:.2?} of listing: {} rounds, utilisation {:.5}, proven within {:.3} % {}",
             f.rounds,
             f.utilisation,
             f.gap() * 100.0,
-            f.trouble
+            f.trouble.map_or_else(String::new, |t| t.to_string())
         );
     }
-    let (took, f) = best_of(1, || problem.solve_by_arcs(&InteriorPoint));
-    match f {
-        Ok(f) => println!(
-            "  plain program by arcs: {took:.2?}, utilisation {:.5}, proven within {:.3} %",
+    match best_of(1, || problem.solve_by_arcs(&InteriorPoint)) {
+        (took, Ok(f)) => println!(
+            "  {:20} {took:>9.2?}: utilisation {:.5}, proven within {:.3} %",
+            "all arcs at once",
             f.utilisation,
             f.gap() * 100.0
         ),
-        Err(e) => println!("  plain program by arcs: {took:.2?}, {e}"),
-    }
-    for (name, a) in [("mcf", &Mcf::default() as &dyn PrimaryAlgorithm), ("ksp-mcf:512", &KspMcf::new(512))] {
-        let (took, words) = case.primaries(1, a);
-        println!("  {name}: {took:.2?}, {words}");
+        (_, Err(e)) => println!("  {e}"),
     }
 }
