@@ -21,7 +21,7 @@ const GRAPHML: &str = r#"<?xml version="1.0" encoding="utf-8"?>
     <node id="1"><data key="n1">New York</data><data key="n2">-74.006</data><data key="n3">40.713</data></node>
     <node id="2"><data key="n1">London</data></node>
     <edge source="0" target="1"><data key="e1">10000000000.0</data></edge>
-    <edge source="1" target="0"><data key="e2">40</data><data key="e3">G</data></edge>
+    <edge source="1" target="0"><data key="e2">&gt;40</data><data key="e3">G</data></edge>
     <edge source="1" target="2" />
     <edge source="2" target="2" />
   </graph>

@@ -124,6 +124,35 @@ fn drained_links_are_avoided_softly_or_entirely() {
     }
 }
 
+/// Whatever the algorithm: nothing on a hard-drained link, nothing on a softly drained one that can go elsewhere, and
+/// what only a softly drained link connects has its paths.
+#[test]
+fn every_algorithm_respects_drains() {
+    use PrimaryChoice::{Cspf, Hprr, KspMcf, Mcf};
+    for algorithm in [Cspf, Hprr, KspMcf(8), Mcf] {
+        for drain in [Drain::Soft(1_000_000), Drain::Hard] {
+            let mut p = two_ways();
+            p.add_nodes(&["z"]);
+            p.connect("a", "z", 1_000, 300 * G, &[]);
+            for l in &mut p.links {
+                let ends = (l.from.as_str(), l.to.as_str());
+                if ["a", "z"].contains(&ends.0) && ["b", "a", "z"].contains(&ends.1) {
+                    l.drain = drain;
+                }
+            }
+            let g = p.graph();
+            let class = ClassSettings { mesh: Mesh::Gold, reserved_percent: 100, algorithm };
+            let s = TeSettings { classes: vec![class], ..TeSettings::default() };
+            let d = [demand(&g, "a", "b", Mesh::Gold, 160 * G), demand(&g, "z", "a", Mesh::Gold, 16 * G)];
+            let mesh = compute(&g, &d, &s).unwrap();
+            assert_eq!(middles(&g, &mesh, "a", false), vec!["m"; 16], "{algorithm} {drain:?}");
+            let lonely = mesh.bundles.iter().find(|b| g.name(b.src) == "z").unwrap();
+            let connected = drain != Drain::Hard;
+            assert!(lonely.lsps.iter().all(|l| l.primary.is_some() == connected), "{algorithm} {drain:?}");
+        }
+    }
+}
+
 /// The second shortest way lies in the same trench as the shortest: the backup takes the third.
 #[test]
 fn a_backup_leaves_the_trench_of_its_primary() {

@@ -173,7 +173,8 @@ impl<'a> Reader<'a> {
                     return Err(self.at(edge, message, "units are T, G, M and K"));
                 }
             };
-            (*speed, unit)
+            // operators publish bounds as well: `>10`
+            (speed.trim_start_matches(['<', '>', '~', '=']), unit)
         } else {
             return Ok(None);
         };

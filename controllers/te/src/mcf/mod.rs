@@ -15,7 +15,8 @@
 //! same prices bound the optimum from below whatever a solver says, in integer arithmetic: weak duality. The result
 //! carries that bound, so how near it is to the optimum is proven and not believed.
 //!
-//! Links without usable bandwidth are left out; a pair that only they connect takes its shortest path.
+//! Links without usable bandwidth and drained links are left out; a pair that only they connect takes its shortest path.
+//! So a softly drained link carries nothing that can go elsewhere, even where the program would like more room.
 
 mod arcs;
 mod columns;
@@ -26,7 +27,7 @@ mod slices;
 pub use pricing::PathSet;
 
 use crate::dijkstra::{PathKey, Search, UNREACHABLE};
-use crate::graph::{Graph, LinkId, NodeId};
+use crate::graph::{Drain, Graph, LinkId, NodeId};
 use crate::lp::{InteriorPoint, LpError, LpSolver};
 use crate::round::{Flow, PrimaryAlgorithm, PrimaryRound};
 
@@ -166,7 +167,9 @@ fn relative(value: f64, bound: f64) -> f64 {
 impl<'a> FlowProblem<'a> {
     /// The program of a class round: `usable` bit/s per link, `lsps` times the LSP's bandwidth per flow.
     pub fn new(graph: &'a Graph, weight: &[PathKey], usable: &[u64], flows: &[Flow], lsps: u16) -> Self {
-        let open = |(&w, &u): (&PathKey, &u64)| if u == 0 { UNREACHABLE } else { w };
+        let open = |(l, (&w, &u)): (LinkId, (&PathKey, &u64))| {
+            if u == 0 || graph.drain(l) != Drain::None { UNREACHABLE } else { w }
+        };
         let usable_bps: Vec<f64> = usable.iter().map(|&u| to_f64(u)).collect();
         let rtt = |l: LinkId| f64::from(graph.rtt_us(l)).max(1.0);
         let all: f64 = graph.links().map(rtt).sum();
@@ -175,7 +178,7 @@ impl<'a> FlowProblem<'a> {
             |f: &Flow| Commodity { src: f.src, dst: f.dst, demand: to_f64(f.lsp_bps) * f64::from(lsps) };
         Self {
             graph,
-            weight: weight.iter().zip(usable).map(open).collect(),
+            weight: graph.links().zip(weight.iter().zip(usable)).map(open).collect(),
             cost: graph.links().zip(&usable_bps).map(cost).collect(),
             usable: usable_bps,
             commodities: flows.iter().map(commodity).collect(),
