@@ -384,36 +384,48 @@ impl<'a> Outcome<'a> {
 
     fn deficit_plot(&self) -> Plot {
         let d = &self.report.deficit;
-        let mesh = d.meshes.first().copied().unwrap_or(Mesh::Gold);
-        let line = |name: &str, kind, colour, dashed| {
+        let worst = |mesh| d.of(mesh, FailureKind::Link).into_iter().chain(d.of(mesh, FailureKind::Srlg));
+        let (spared, hit): (Vec<Mesh>, Vec<Mesh>) =
+            d.meshes.iter().partition(|&&mesh| worst(mesh).all(|deficit| deficit <= 0.0));
+        let line = |mesh: Mesh, name: &str, kind: FailureKind| {
             let cdf = d.cdf(mesh, kind);
-            let points = cdf.points();
-            let count = d.failures.iter().filter(|f| f.kind == kind).count();
+            let start = cdf.points().first().filter(|p| p.0 > 0.0).map_or(-1.0, |_| 0.0);
             Series {
-                name: format!("{name} ({count})"),
-                colour,
-                dashed,
-                points: curve(points, points.first().filter(|p| p.0 > 0.0).map_or(-1.0, |_| 0.0)),
+                name: format!("{}, {name}", mesh.name()),
+                colour: colour(mesh),
+                dashed: kind == FailureKind::Srlg,
+                points: curve(cdf.points(), start),
             }
         };
-        let mut series = vec![
-            line("single links", FailureKind::Link, "#1f5fa8", false),
-            line("single risk groups", FailureKind::Srlg, "#b3372b", true),
-        ];
+        let lines = |&mesh| {
+            [line(mesh, "single links", FailureKind::Link), line(mesh, "risk groups", FailureKind::Srlg)]
+        };
+        let mut series: Vec<Series> = hit.iter().flat_map(lines).collect();
         series.retain(|s| !s.points.is_empty());
         let most = series.iter().filter_map(|s| s.points.last()).map(|p| p.0).fold(0.0, f64::max);
+        let count = |kind| d.failures.iter().filter(|f| f.kind == kind).count();
+        let names: Vec<&str> = spared.iter().map(|m| m.name()).collect();
+        let also = if spared.is_empty() || hit.is_empty() {
+            String::new()
+        } else {
+            format!("; nothing for {}", names.join(" and "))
+        };
         Plot {
-            title: format!("What do failures cost {}?", mesh.name()),
-            subtitle: self.subtitle(),
+            title: format!(
+                "What do {} failures of links and {} of risk groups cost?",
+                count(FailureKind::Link),
+                count(FailureKind::Srlg)
+            ),
+            subtitle: self.subtitle() + &also,
             x: Axis {
-                label: format!("{} traffic that is lost or meets congestion after failover (%)", mesh.name()),
+                label: "traffic of the class that is lost or meets congestion after failover (%)".into(),
                 min: 0.0,
                 max: (most * 1.05).max(1.0),
             },
             y: shares("failures that cost that or less", floor_of(&series)),
             series,
             mark: None,
-            note: (most <= 0.0).then(|| format!("no single failure costs {} anything", mesh.name())),
+            note: hit.is_empty().then(|| "no single failure costs any class anything".to_owned()),
         }
     }
 }
