@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use crate::graph::{Graph, LinkId, NodeId};
 
@@ -15,6 +16,18 @@ pub type PathKey = u64;
 pub const UNREACHABLE: PathKey = u64::MAX;
 
 const NO_LINK: u32 = u32::MAX;
+
+/// Weights that are made when a search comes to a node: most searches end before they have seen all links.
+pub trait Weights {
+    /// Weights of the links that leave `node`; they have the indices `links`. Positive, or [`UNREACHABLE`].
+    fn of_node(&mut self, node: usize, links: Range<usize>) -> &[PathKey];
+}
+
+impl Weights for &[PathKey] {
+    fn of_node(&mut self, _: usize, links: Range<usize>) -> &[PathKey] {
+        &self[links]
+    }
+}
 
 /// Working memory of searches over one graph.
 ///
@@ -60,6 +73,18 @@ impl Search {
         weight: &[PathKey],
         usable: impl Fn(usize) -> bool,
     ) -> bool {
+        let mut weight = weight;
+        self.run_with(source, target, &mut weight, usable)
+    }
+
+    /// [`Self::run`] with weights that are made on demand.
+    pub fn run_with(
+        &mut self,
+        source: NodeId,
+        target: Option<NodeId>,
+        weights: &mut impl Weights,
+        usable: impl Fn(usize) -> bool,
+    ) -> bool {
         self.key.fill(UNREACHABLE);
         self.via.fill(NO_LINK);
         self.heap.clear();
@@ -74,7 +99,8 @@ impl Search {
             if key > self.key[at] || (self.no_transit[at] && node != source.0) {
                 continue;
             }
-            self.relax(at, key, weight, target, &usable);
+            let links = self.first[at] as usize..self.first[at + 1] as usize;
+            self.relax(at, key, weights.of_node(at, links), target, &usable);
         }
         target.is_none()
     }
@@ -89,7 +115,7 @@ impl Search {
     ) {
         let (start, end) = (self.first[at], self.first[at + 1]);
         let range = start as usize..end as usize;
-        for ((link, &w), &head) in (start..end).zip(&weight[range.clone()]).zip(&self.head[range]) {
+        for ((link, &w), &head) in (start..end).zip(weight).zip(&self.head[range]) {
             if w == UNREACHABLE {
                 continue;
             }

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::backup::{BackupAlgorithm, BackupRound};
-use crate::cspf::Cspf;
+use crate::choice::PrimaryChoice;
 use crate::dijkstra::Search;
 use crate::graph::{Graph, NodeId};
 use crate::lsp_mesh::{Bundle, ClassReport, Lsp, LspMesh, PathStore};
-use crate::rba::Rba;
 use crate::round::{Flow, PrimaryAlgorithm, PrimaryRound, Tally, rtt_weights};
 use crate::settings::{ClassSettings, Mesh, TeSettings};
 
@@ -44,12 +43,16 @@ pub enum TeError {
     },
 }
 
-/// Computes with the production algorithms of the first years: CSPF for every class, RBA for backups.
+/// Computes with the algorithms that the settings name.
 pub fn compute(graph: &Graph, demands: &[Demand], settings: &TeSettings) -> Result<LspMesh, TeError> {
-    compute_with(graph, demands, settings, |_| &Cspf { reuse: true }, &Rba)
+    let primaries: BTreeMap<Mesh, Box<dyn PrimaryAlgorithm>> =
+        settings.classes.iter().map(|c| (c.mesh, c.algorithm.algorithm())).collect();
+    let standard = PrimaryChoice::default().algorithm();
+    let primary = |mesh| primaries.get(&mesh).unwrap_or(&standard).as_ref();
+    compute_with(graph, demands, settings, primary, settings.backup.algorithm().as_ref())
 }
 
-/// Computes with any algorithm per mesh. Demands may come in any order; several for one pair and mesh add up.
+/// Computes with any algorithm per mesh, whatever the settings name. Demands may come in any order; several for one pair and mesh add up.
 pub fn compute_with<'p>(
     graph: &Graph,
     demands: &[Demand],
@@ -76,9 +79,10 @@ pub fn compute_with<'p>(
             paths: &mut mesh.paths,
             placed: vec![None; flows.len() * usize::from(settings.lsps)],
             tally: Tally::default(),
+            fractional: None,
         };
         primary(class.mesh).place(&mut round, &mut search);
-        let PrimaryRound { used, placed, tally, .. } = round;
+        let PrimaryRound { used, placed, tally, fractional, .. } = round;
         for (h, u) in used_by_higher.iter_mut().zip(&used) {
             *h = h.saturating_add(*u);
         }
@@ -102,28 +106,15 @@ pub fn compute_with<'p>(
             over_limit,
             unrouted,
             protected: 0,
+            fractional,
         });
     }
-    backup.protect(&mut BackupRound { graph, mesh: &mut mesh, limits: &limits, search: &mut search });
+    backup.protect(&mut BackupRound { graph, mesh: &mut mesh, limits: &limits });
     Ok(mesh)
 }
 
 fn check(graph: &Graph, demands: &[Demand], settings: &TeSettings) -> Result<(), TeError> {
-    if settings.lsps == 0 {
-        return Err(TeError::Settings("lsps is 0".into()));
-    }
-    for (i, c) in settings.classes.iter().enumerate() {
-        if settings.classes[..i].iter().any(|o| o.mesh == c.mesh) {
-            return Err(TeError::Settings(format!("classes lists {} twice", c.mesh.name())));
-        }
-        if !(1..=100).contains(&c.reserved_percent) {
-            return Err(TeError::Settings(format!(
-                "reserved_percent of {} is {}",
-                c.mesh.name(),
-                c.reserved_percent
-            )));
-        }
-    }
+    settings.check()?;
     let outside = |n: NodeId| n.ix() >= graph.node_count();
     match demands.iter().find(|d| d.src == d.dst || outside(d.src) || outside(d.dst)) {
         Some(d) => Err(TeError::Demand { src: d.src.0, dst: d.dst.0, mesh: d.mesh.name() }),

@@ -56,7 +56,7 @@ pub struct Bundle {
 }
 
 /// What one class round did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClassReport {
     /// Mesh.
     pub mesh: Mesh,
@@ -72,10 +72,13 @@ pub struct ClassReport {
     pub unrouted: u32,
     /// LSPs with a backup.
     pub protected: u32,
+    /// For algorithms that plan with a fractional flow: its largest utilisation of what is usable, and a proven lower
+    /// bound of what any such flow could reach.
+    pub fractional: Option<(f64, f64)>,
 }
 
 /// All paths of all classes of a plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LspMesh {
     /// Bundles in order of class round, then source, then destination.
     pub bundles: Vec<Bundle>,

@@ -47,6 +47,9 @@ pub struct PrimaryRound<'a> {
     pub placed: Vec<Option<PathId>>,
     /// Counters.
     pub tally: Tally,
+    /// For algorithms that plan with a fractional flow: its largest utilisation of what is usable, and a proven lower
+    /// bound of what any such flow could reach.
+    pub fractional: Option<(f64, f64)>,
 }
 
 impl PrimaryRound<'_> {
@@ -66,6 +69,27 @@ impl PrimaryRound<'_> {
         self.placed[flow * usize::from(self.lsps) + slot] = Some(id);
         self.tally.placed += 1;
     }
+
+    /// Books the paths in `placed` anew, starting from `usable` bit/s per link, and counts them: for algorithms that
+    /// decide first and book afterwards. LSPs are booked as CSPF places them, one of every pair in turn; one that
+    /// finds a link of its path without room counts as over the limit.
+    pub fn settle(&mut self, usable: &[u64]) {
+        self.free.copy_from_slice(usable);
+        self.used.fill(0);
+        self.tally = Tally::default();
+        for slot in 0..usize::from(self.lsps) {
+            for flow in 0..self.flows.len() {
+                match self.placed[flow * usize::from(self.lsps) + slot] {
+                    Some(id) => {
+                        let fits = self.fits(self.paths.get(id), self.flows[flow].lsp_bps);
+                        self.take(flow, slot, id);
+                        self.tally.over_limit += u32::from(!fits);
+                    }
+                    None => self.tally.unrouted += 1,
+                }
+            }
+        }
+    }
 }
 
 /// Places the primaries of one class.
@@ -83,7 +107,7 @@ pub trait PrimaryAlgorithm {
 const HOP_BITS: u32 = 16;
 
 /// Weights for shortest paths by RTT: cost in microseconds, then hops.
-pub(crate) fn rtt_weights(graph: &Graph) -> Vec<PathKey> {
+pub fn rtt_weights(graph: &Graph) -> Vec<PathKey> {
     let weight = |l| match graph.drain(l) {
         Drain::Hard => UNREACHABLE,
         Drain::Soft(extra) => ((u64::from(graph.rtt_us(l)) + u64::from(extra)) << HOP_BITS) + 1,

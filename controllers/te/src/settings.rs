@@ -1,6 +1,12 @@
-//! Settings of a computation: the order of the meshes, their headroom, LSPs per bundle.
+//! Settings of a computation: the order of the meshes, their headroom and algorithms, LSPs per bundle; and how planes
+//! may differ.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use crate::choice::{BackupChoice, PrimaryChoice};
+use crate::engine::TeError;
 
 /// An LSP mesh. The numbers are the codes in labels; gold carries the ICP class too (EBB paper, section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,6 +57,16 @@ pub struct ClassSettings {
     /// Share, in per cent, of the capacity left by higher classes that this class may use (`reservedBwPercentage`,
     /// EBB paper, section 4.2.1).
     pub reserved_percent: u8,
+    /// Algorithm for the primaries.
+    #[serde(default)]
+    pub algorithm: PrimaryChoice,
+}
+
+impl ClassSettings {
+    /// A class with CSPF.
+    pub fn new(mesh: Mesh, reserved_percent: u8) -> Self {
+        Self { mesh, reserved_percent, algorithm: PrimaryChoice::Cspf }
+    }
 }
 
 /// Settings of a computation.
@@ -61,12 +77,82 @@ pub struct TeSettings {
     pub classes: Vec<ClassSettings>,
     /// LSPs per bundle, all of equal bandwidth.
     pub lsps: u16,
+    /// Algorithm for the backups of all classes.
+    pub backup: BackupChoice,
 }
 
 impl Default for TeSettings {
-    /// Gold, silver, bronze at 80 % each (the share of the paper's evaluation, section 6.2), 16 LSPs.
+    /// Gold, silver, bronze at 80 % each (the share of the paper's evaluation, section 6.2), 16 LSPs, CSPF and RBA.
     fn default() -> Self {
-        let class = |mesh| ClassSettings { mesh, reserved_percent: 80 };
-        Self { classes: Mesh::BY_PRIORITY.map(class).to_vec(), lsps: 16 }
+        let class = |mesh| ClassSettings::new(mesh, 80);
+        Self { classes: Mesh::BY_PRIORITY.map(class).to_vec(), lsps: 16, backup: BackupChoice::Rba }
     }
+}
+
+impl TeSettings {
+    /// Says what is wrong with them, if anything.
+    pub fn check(&self) -> Result<(), TeError> {
+        if self.lsps == 0 {
+            return Err(TeError::Settings("lsps is 0".into()));
+        }
+        for (i, c) in self.classes.iter().enumerate() {
+            if self.classes[..i].iter().any(|o| o.mesh == c.mesh) {
+                return Err(TeError::Settings(format!("classes lists {} twice", c.mesh.name())));
+            }
+            if !(1..=100).contains(&c.reserved_percent) {
+                let (mesh, percent) = (c.mesh.name(), c.reserved_percent);
+                return Err(TeError::Settings(format!("reserved_percent of {mesh} is {percent}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Settings of all planes: one set, and what single planes do differently. Planes are nearly equal networks, so an
+/// algorithm is tried on one of them first (EBB paper, sections 3.2 and 4.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlaneSettings {
+    /// What holds where a plane says nothing.
+    pub all: TeSettings,
+    /// By plane number.
+    pub planes: BTreeMap<u8, PlaneOverride>,
+}
+
+/// What one plane does differently.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlaneOverride {
+    /// Algorithm by mesh.
+    pub algorithm: BTreeMap<Mesh, PrimaryChoice>,
+    /// Reserved percentage by mesh.
+    pub reserved_percent: BTreeMap<Mesh, u8>,
+    /// LSPs per bundle.
+    pub lsps: Option<u16>,
+    /// Algorithm for backups.
+    pub backup: Option<BackupChoice>,
+}
+
+impl PlaneSettings {
+    /// The settings of a plane, checked.
+    pub fn of(&self, plane: u8) -> Result<TeSettings, TeError> {
+        let mut settings = self.all.clone();
+        if let Some(own) = self.planes.get(&plane) {
+            for (&mesh, &algorithm) in &own.algorithm {
+                class_of(&mut settings, plane, mesh)?.algorithm = algorithm;
+            }
+            for (&mesh, &percent) in &own.reserved_percent {
+                class_of(&mut settings, plane, mesh)?.reserved_percent = percent;
+            }
+            settings.lsps = own.lsps.unwrap_or(settings.lsps);
+            settings.backup = own.backup.unwrap_or(settings.backup);
+        }
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+fn class_of(settings: &mut TeSettings, plane: u8, mesh: Mesh) -> Result<&mut ClassSettings, TeError> {
+    let wrong = || TeError::Settings(format!("plane {plane} names {}, which is not in classes", mesh.name()));
+    settings.classes.iter_mut().find(|c| c.mesh == mesh).ok_or_else(wrong)
 }

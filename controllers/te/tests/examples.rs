@@ -4,15 +4,18 @@
 mod common;
 
 use common::{G, Plane};
-use te::{ClassSettings, Demand, Drain, Graph, LspMesh, Mesh, TeError, TeSettings, compute};
+use te::{
+    BackupChoice, ClassSettings, Demand, Drain, Graph, LspMesh, Mesh, PlaneSettings, PrimaryChoice, TeError,
+    TeSettings, compute,
+};
 
 fn demand(g: &Graph, src: &str, dst: &str, mesh: Mesh, bps: u64) -> Demand {
     Demand { src: g.find_node(src).unwrap(), dst: g.find_node(dst).unwrap(), mesh, bps }
 }
 
 fn settings(classes: &[(Mesh, u8)]) -> TeSettings {
-    let class = |&(mesh, reserved_percent)| ClassSettings { mesh, reserved_percent };
-    TeSettings { classes: classes.iter().map(class).collect(), lsps: 16 }
+    let class = |&(mesh, percent)| ClassSettings::new(mesh, percent);
+    TeSettings { classes: classes.iter().map(class).collect(), ..TeSettings::default() }
 }
 
 /// Middle nodes of every LSP's primary (or backup) of a bundle.
@@ -121,6 +124,35 @@ fn drained_links_are_avoided_softly_or_entirely() {
     }
 }
 
+/// Whatever the algorithm: nothing on a hard-drained link, nothing on a softly drained one that can go elsewhere, and
+/// what only a softly drained link connects has its paths.
+#[test]
+fn every_algorithm_respects_drains() {
+    use PrimaryChoice::{Cspf, Hprr, KspMcf, Mcf};
+    for algorithm in [Cspf, Hprr, KspMcf(8), Mcf] {
+        for drain in [Drain::Soft(1_000_000), Drain::Hard] {
+            let mut p = two_ways();
+            p.add_nodes(&["z"]);
+            p.connect("a", "z", 1_000, 300 * G, &[]);
+            for l in &mut p.links {
+                let ends = (l.from.as_str(), l.to.as_str());
+                if ["a", "z"].contains(&ends.0) && ["b", "a", "z"].contains(&ends.1) {
+                    l.drain = drain;
+                }
+            }
+            let g = p.graph();
+            let class = ClassSettings { mesh: Mesh::Gold, reserved_percent: 100, algorithm };
+            let s = TeSettings { classes: vec![class], ..TeSettings::default() };
+            let d = [demand(&g, "a", "b", Mesh::Gold, 160 * G), demand(&g, "z", "a", Mesh::Gold, 16 * G)];
+            let mesh = compute(&g, &d, &s).unwrap();
+            assert_eq!(middles(&g, &mesh, "a", false), vec!["m"; 16], "{algorithm} {drain:?}");
+            let lonely = mesh.bundles.iter().find(|b| g.name(b.src) == "z").unwrap();
+            let connected = drain != Drain::Hard;
+            assert!(lonely.lsps.iter().all(|l| l.primary.is_some() == connected), "{algorithm} {drain:?}");
+        }
+    }
+}
+
 /// The second shortest way lies in the same trench as the shortest: the backup takes the third.
 #[test]
 fn a_backup_leaves_the_trench_of_its_primary() {
@@ -198,4 +230,148 @@ fn wrong_input_is_refused_with_words() {
         b.build().unwrap_err().to_string(),
         "node \"a\" is listed twice; node names must be unique in a plane"
     );
+}
+
+/// HPRR, step by step: CSPF fills the short way to its limit first; HPRR evens the two ways out.
+#[test]
+fn hprr_evens_out_what_cspf_fills_up() {
+    let g = two_ways().graph();
+    let d = [demand(&g, "a", "b", Mesh::Bronze, 240 * G)];
+    let with = |algorithm| {
+        let class = ClassSettings { mesh: Mesh::Bronze, reserved_percent: 80, algorithm };
+        compute(&g, &d, &TeSettings { classes: vec![class], ..TeSettings::default() }).unwrap()
+    };
+    // LSPs of 15 G, 240 G usable on either way: all sixteen fit on the short one
+    assert_eq!(used_on(&g, &with(PrimaryChoice::Cspf), 0, "a", "b"), (240 * G, 240 * G));
+    // half and half would be 0.5 each; a move must end below the utilisation it starts from
+    assert_eq!(used_on(&g, &with(PrimaryChoice::Hprr), 0, "a", "b").0, 120 * G);
+}
+
+/// FIR shares what is set aside already, however long the way; RBA goes by latency while there is room.
+#[test]
+fn fir_goes_where_bandwidth_is_set_aside() {
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b", "c", "d", "e", "f", "m", "n"]);
+    p.connect("a", "b", 1_000, 400 * G, &[]);
+    p.connect("c", "d", 1_000, 400 * G, &[]);
+    // a's only way round, over m-n
+    p.connect("a", "m", 10_000, 400 * G, &[]);
+    p.connect("m", "n", 90_000, 400 * G, &[]);
+    p.connect("n", "b", 10_000, 400 * G, &[]);
+    // c's: over m-n, which is long, or over e-f, which is short and wins ties
+    for (x, y) in [("c", "m"), ("n", "d"), ("c", "e"), ("e", "f"), ("f", "d")] {
+        p.connect(x, y, 10_000, 400 * G, &[]);
+    }
+    let g = p.graph();
+    let demands = [demand(&g, "a", "b", Mesh::Gold, 16 * G), demand(&g, "c", "d", Mesh::Gold, 16 * G)];
+    let ways = |backup| {
+        let s = TeSettings { backup, ..settings(&[(Mesh::Gold, 80)]) };
+        middles(&g, &compute(&g, &demands, &s).unwrap(), "c", true)
+    };
+    // a-b and c-d do not fail together, so m-n need not set aside anything more: FIR saves a third
+    assert_eq!(ways(BackupChoice::Fir), vec!["m,n"; 16]);
+    let long = ways(BackupChoice::Rba).iter().filter(|w| *w == "m,n").count();
+    assert!(long <= 2, "{long} of RBA's backups take the long way");
+}
+
+/// Two primaries in one duct over different links: RBA sees two failures, SRLG-RBA one, and keeps their backups apart.
+#[test]
+fn srlg_rba_counts_a_group_as_one_failure() {
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b", "c", "d", "m", "n", "y", "z"]);
+    p.connect("a", "b", 1_000, 400 * G, &["duct"]);
+    p.connect("c", "d", 1_000, 400 * G, &["duct"]);
+    // either pair's short way round shares m-n, which holds one of them only
+    for x in ["a", "c"] {
+        p.connect(x, "m", 10_000, 400 * G, &[]);
+    }
+    p.connect("m", "n", 10_000, 100 * G, &[]);
+    for x in ["b", "d"] {
+        p.connect("n", x, 10_000, 400 * G, &[]);
+    }
+    // and a longer way over y-z
+    for x in ["a", "c"] {
+        p.connect(x, "y", 20_000, 400 * G, &[]);
+    }
+    p.connect("y", "z", 20_000, 100 * G, &[]);
+    for x in ["b", "d"] {
+        p.connect("z", x, 20_000, 400 * G, &[]);
+    }
+    let g = p.graph();
+    let demands = [demand(&g, "a", "b", Mesh::Gold, 96 * G), demand(&g, "c", "d", Mesh::Gold, 96 * G)];
+    let on = |backup: BackupChoice, src: &str| {
+        let s = TeSettings { backup, ..settings(&[(Mesh::Gold, 100)]) };
+        let ways = middles(&g, &compute(&g, &demands, &s).unwrap(), src, true);
+        ways.iter().filter(|w| w.contains("m,n")).count()
+    };
+    let deficit = |backup: BackupChoice| {
+        let s = TeSettings { backup, ..settings(&[(Mesh::Gold, 100)]) };
+        let d = te::report::deficits(&g, &compute(&g, &demands, &s).unwrap());
+        d.worst(Mesh::Gold, te::report::FailureKind::Srlg).unwrap().1
+    };
+    // RBA sends equal numbers of both over m-n: no single link makes them meet
+    assert_eq!(on(BackupChoice::Rba, "a"), on(BackupChoice::Rba, "c"));
+    assert!(on(BackupChoice::SrlgRba, "a") + on(BackupChoice::SrlgRba, "c") <= 16);
+    assert!(deficit(BackupChoice::Rba) > 0.1);
+    assert!(deficit(BackupChoice::SrlgRba) < 1e-9);
+}
+
+/// Deficits by hand: a cut that halves what fits, an unprotected pair, strict priority.
+#[test]
+fn deficits_by_hand() {
+    use te::report::{FailureKind, deficits};
+    let mut p = Plane::empty();
+    p.add_nodes(&["a", "b", "m", "z"]);
+    p.connect("a", "b", 10_000, 300 * G, &["site"]);
+    p.connect("a", "m", 20_000, 100 * G, &["site"]);
+    p.connect("m", "b", 20_000, 100 * G, &[]);
+    p.connect("b", "z", 10_000, 300 * G, &[]);
+    let g = p.graph();
+    let demands = [
+        demand(&g, "a", "b", Mesh::Gold, 80 * G),
+        demand(&g, "a", "b", Mesh::Silver, 80 * G),
+        demand(&g, "b", "z", Mesh::Silver, 80 * G),
+    ];
+    let mesh = compute(&g, &demands, &settings(&[(Mesh::Gold, 100), (Mesh::Silver, 100)])).unwrap();
+    let d = deficits(&g, &mesh);
+    assert_eq!(d.intact, [0.0, 0.0]);
+    let at = |name: &str| d.failures.iter().find(|f| f.name.starts_with(name)).unwrap().deficit.clone();
+    // a-b cut: 80 G of gold take the 100 G way round and leave 20 G for silver's 80 G; b-z carries the other 80 G
+    let cut = at("a--b");
+    assert!(cut[0].abs() < 1e-9 && (cut[1] - 60.0 / 160.0).abs() < 1e-9, "{cut:?}");
+    // b-z has no way round
+    assert!((at("b--z")[1] - 0.5).abs() < 1e-9);
+    assert_eq!(at("a--m"), [0.0, 0.0]);
+    // both ways out of a at once
+    assert_eq!(at("site"), [1.0, 0.5]);
+    assert_eq!(d.worst(Mesh::Silver, FailureKind::Link).unwrap().0.name, "b--z to-z");
+}
+
+#[test]
+fn planes_may_differ() {
+    let text = r#"{
+        "all": {"classes": [{"mesh": "gold", "reserved_percent": 50},
+                            {"mesh": "bronze", "reserved_percent": 80, "algorithm": "hprr"}]},
+        "planes": {"2": {"algorithm": {"bronze": "ksp-mcf:64"}, "backup": "srlg-rba"}}
+    }"#;
+    let planes: PlaneSettings = serde_json::from_str(text).unwrap();
+    let (one, two) = (planes.of(1).unwrap(), planes.of(2).unwrap());
+    assert_eq!((one.classes[1].algorithm, one.backup), (PrimaryChoice::Hprr, BackupChoice::Rba));
+    assert_eq!((two.classes[1].algorithm, two.backup), (PrimaryChoice::KspMcf(64), BackupChoice::SrlgRba));
+    assert_eq!((one.classes[0].algorithm, one.lsps), (PrimaryChoice::Cspf, 16));
+    let again: PlaneSettings = serde_json::from_str(&serde_json::to_string(&planes).unwrap()).unwrap();
+    assert_eq!(again, planes);
+
+    let wrong = |text: &str| serde_json::from_str::<PlaneSettings>(text).unwrap_err().to_string();
+    assert!(
+        wrong(r#"{"all": {"backup": "rab"}}"#)
+            .starts_with("no backup algorithm is called \"rab\"; known: rba, srlg-rba, fir and none")
+    );
+    assert!(
+        wrong(r#"{"planes": {"1": {"algorithm": {"gold": "ksp-mcf:0"}}}}"#).contains("K from 1 to 65535")
+    );
+    assert!(wrong(r#"{"plane": {}}"#).contains("unknown field `plane`"));
+    let silver = r#"{"all": {"classes": []}, "planes": {"3": {"reserved_percent": {"silver": 10}}}}"#;
+    let e = serde_json::from_str::<PlaneSettings>(silver).unwrap().of(3).unwrap_err();
+    assert!(e.to_string().starts_with("setting plane 3 names silver, which is not in classes"), "{e}");
 }

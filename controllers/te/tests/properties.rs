@@ -8,23 +8,33 @@ use std::collections::BTreeSet;
 use common::{G, Plane, Rng};
 use proptest::prelude::*;
 use te::{
-    ClassSettings, Cspf, Demand, Drain, Graph, LinkId, LspMesh, Mesh, NodeId, PrimaryAlgorithm, Rba,
-    TeSettings, compute, compute_with,
+    BackupChoice, ClassSettings, Cspf, Demand, Drain, Graph, Hprr, LinkId, LspMesh, Mesh, NoBackup, NodeId,
+    PrimaryAlgorithm, PrimaryChoice, Rba, TeSettings, compute, compute_with,
 };
 
-fn settings(percent: [u8; 3]) -> TeSettings {
+/// Per class its percentage and algorithm, and the backups.
+type Choices = ([(u8, PrimaryChoice); 3], BackupChoice);
+
+fn settings(choices: &Choices) -> TeSettings {
     let classes = Mesh::BY_PRIORITY
         .into_iter()
-        .zip(percent)
-        .map(|(mesh, reserved_percent)| ClassSettings { mesh, reserved_percent })
+        .zip(choices.0)
+        .map(|(mesh, (reserved_percent, algorithm))| ClassSettings { mesh, reserved_percent, algorithm })
         .collect();
-    TeSettings { classes, lsps: 16 }
+    TeSettings { classes, backup: choices.1, ..TeSettings::default() }
 }
 
-fn case() -> impl Strategy<Value = (Plane, u64, u64, [u8; 3])> {
-    (any::<u64>(), 2..7usize, 0..7usize, 0..25usize, 0..20_000u64, prop::array::uniform3(1..=100u8)).prop_map(
-        |(seed, dcs, midpoints, extra, load, percent)| {
-            (Plane::random(seed, dcs, midpoints, dcs + midpoints - 1 + extra), seed, load * G, percent)
+fn choices() -> impl Strategy<Value = Choices> {
+    use PrimaryChoice::{Cspf, Hprr, KspMcf, Mcf};
+    let primary = prop::sample::select(vec![Cspf, Cspf, Hprr, Hprr, Mcf, KspMcf(3), KspMcf(20)]);
+    let backup = prop::sample::select(vec![BackupChoice::Rba, BackupChoice::SrlgRba, BackupChoice::Fir]);
+    (prop::array::uniform3((1..=100u8, primary)), backup)
+}
+
+fn case() -> impl Strategy<Value = (Plane, u64, u64, Choices)> {
+    (any::<u64>(), 2..7usize, 0..7usize, 0..25usize, 0..20_000u64, choices()).prop_map(
+        |(seed, dcs, midpoints, extra, load, choices)| {
+            (Plane::random(seed, dcs, midpoints, dcs + midpoints - 1 + extra), seed, load * G, choices)
         },
     )
 }
@@ -86,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn paths_are_sane_and_all_connected_pairs_have_all_lsps((plane, seed, load, percent) in case(), drains in any::<u64>()) {
+    fn paths_are_sane_and_all_connected_pairs_have_all_lsps((plane, seed, load, choices) in case(), drains in any::<u64>()) {
         let mut plane = plane;
         let mut rng = Rng(drains);
         for link in &mut plane.links {
@@ -100,7 +110,7 @@ proptest! {
             node.no_transit = rng.below(8) == 0;
         }
         let g = plane.graph();
-        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(percent)).unwrap();
+        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(&choices)).unwrap();
         for b in &mesh.bundles {
             prop_assert_eq!(b.lsps.len(), 16);
             let reachable = connected(&g, b.src, b.dst, |_| true);
@@ -118,9 +128,9 @@ proptest! {
 
     /// E1: no link above its usable share, unless the fallback says so.
     #[test]
-    fn usable_is_a_limit((plane, seed, load, percent) in case()) {
+    fn usable_is_a_limit((plane, seed, load, choices) in case()) {
         let g = plane.graph();
-        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(percent)).unwrap();
+        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(&choices)).unwrap();
         for class in &mesh.classes {
             let over = class.used.iter().zip(&class.usable).any(|(u, c)| u > c);
             prop_assert!(!over || class.over_limit > 0);
@@ -129,11 +139,11 @@ proptest! {
 
     /// E2: the residual formula holds exactly, and `used` is the sum of the paths.
     #[test]
-    fn residuals_are_exact((plane, seed, load, percent) in case()) {
+    fn residuals_are_exact((plane, seed, load, choices) in case()) {
         let g = plane.graph();
-        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(percent)).unwrap();
+        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(&choices)).unwrap();
         let mut higher = vec![0u64; g.link_count()];
-        for (class, percent) in mesh.classes.iter().zip(percent) {
+        for (class, (percent, _)) in mesh.classes.iter().zip(choices.0) {
             let mut used = vec![0u64; g.link_count()];
             for b in mesh.bundles.iter().filter(|b| b.mesh == class.mesh) {
                 for &l in &b.lsps {
@@ -152,9 +162,9 @@ proptest! {
 
     /// E6: a backup shares no physical link with its primary, and a risk group only where nothing else connects.
     #[test]
-    fn backups_avoid_links_and_risks((plane, seed, load, percent) in case()) {
+    fn backups_avoid_links_and_risks((plane, seed, load, choices) in case()) {
         let g = plane.graph();
-        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(percent)).unwrap();
+        let mesh = compute(&g, &plane.demands(&g, seed, load), &settings(&choices)).unwrap();
         for b in &mesh.bundles {
             for &l in &b.lsps {
                 let p = mesh.primary(l);
@@ -172,11 +182,11 @@ proptest! {
 
     /// The order in which things are listed does not matter, nor does a second run.
     #[test]
-    fn same_input_same_output((plane, seed, load, percent) in case(), order in any::<u64>()) {
+    fn same_input_same_output((plane, seed, load, choices) in case(), order in any::<u64>()) {
         let g = plane.graph();
         let demands = plane.demands(&g, seed, load);
-        let first = compute(&g, &demands, &settings(percent)).unwrap();
-        prop_assert_eq!(&first, &compute(&g, &demands, &settings(percent)).unwrap());
+        let first = compute(&g, &demands, &settings(&choices)).unwrap();
+        prop_assert_eq!(&first, &compute(&g, &demands, &settings(&choices)).unwrap());
 
         let mut rng = Rng(order);
         let mut other = plane.clone();
@@ -185,21 +195,54 @@ proptest! {
         let h = other.graph();
         let mut shuffled: Vec<Demand> = plane.demands(&h, seed, load);
         rng.shuffle(&mut shuffled);
-        let second = compute(&h, &shuffled, &settings(percent)).unwrap();
+        let second = compute(&h, &shuffled, &settings(&choices)).unwrap();
         prop_assert_eq!(spelled(&g, &first), spelled(&h, &second));
     }
 
     /// Keeping a path while it fits gives what searching every time gives.
     #[test]
-    fn reuse_changes_nothing((plane, seed, load, percent) in case()) {
+    fn reuse_changes_nothing((plane, seed, load, choices) in case()) {
         let g = plane.graph();
         let demands = plane.demands(&g, seed, load);
         let run = |reuse| {
             let cspf = Cspf { reuse };
-            let mesh = compute_with(&g, &demands, &settings(percent), |_| &cspf as &dyn PrimaryAlgorithm, &Rba);
+            let mesh = compute_with(&g, &demands, &settings(&choices), |_| &cspf as &dyn PrimaryAlgorithm, &Rba);
             let mesh = mesh.unwrap();
             (spelled(&g, &mesh), mesh.fallbacks())
         };
         prop_assert_eq!(run(true), run(false));
+    }
+
+    /// E4: on one class, HPRR's largest utilisation is at most CSPF's, whatever its thresholds; without thresholds no
+    /// LSP is left that could move to a path below its own largest utilisation, once nothing moves any more.
+    #[test]
+    fn hprr_never_heats_the_hottest_link((plane, seed, load, _) in case(), percent in 1..=100u8, cool in 0.0..1.5f64) {
+        let g = plane.graph();
+        let demands: Vec<Demand> =
+            plane.demands(&g, seed, load).into_iter().filter(|d| d.mesh == Mesh::Gold).collect();
+        let one = TeSettings { classes: vec![ClassSettings::new(Mesh::Gold, percent)], ..TeSettings::default() };
+        let run = |a: &dyn PrimaryAlgorithm| compute_with(&g, &demands, &one, |_| a, &NoBackup).unwrap();
+        let hottest = |m: &LspMesh| {
+            let c = &m.classes[0];
+            let used = c.used.iter().zip(&c.usable).filter(|(u, _)| **u > 0);
+            #[allow(clippy::cast_precision_loss)]
+            used.map(|(u, all)| *u as f64 / (*all).max(1) as f64).fold(0.0, f64::max)
+        };
+        let before = hottest(&run(&Cspf::default()));
+        let after = hottest(&run(&Hprr { cool, ..Hprr::default() }));
+        prop_assert!(after <= before * (1.0 + 1e-9), "{before} {after}");
+
+        let settled = run(&Hprr { cool: 0.0, epochs: 1000, ..Hprr::default() });
+        let c = &settled.classes[0];
+        #[allow(clippy::cast_precision_loss)]
+        let share = |l: LinkId, more: u64| (c.used[l.ix()] + more) as f64 / c.usable[l.ix()].max(1) as f64;
+        for b in settled.bundles.iter().filter(|b| b.lsp_bps > 0) {
+            for &lsp in &b.lsps {
+                let own = settled.primary(lsp);
+                let top = own.iter().map(|l| share(*l, 0)).fold(0.0, f64::max);
+                let better = |l: LinkId| share(l, if own.contains(&l) { 0 } else { b.lsp_bps }) < top * (1.0 - 1e-9);
+                prop_assert!(own.is_empty() || !connected(&g, b.src, b.dst, better));
+            }
+        }
     }
 }

@@ -44,10 +44,9 @@ pub fn config(lab: &Lab, plane: u8, host: &Path) -> ControllerConfig {
             .collect(),
         cycle_ms: u64::try_from(lab.te.cycle.as_millis()).unwrap_or(u64::MAX),
         te: TeSettings {
-            classes: classes
-                .map(|(mesh, reserved_percent)| ClassSettings { mesh: *mesh, reserved_percent })
-                .collect(),
+            classes: classes.map(|(mesh, percent)| ClassSettings::new(*mesh, percent)).collect(),
             lsps: u16::from(lab.te.lsps_per_bundle),
+            ..TeSettings::default()
         },
         max_labels: lab.te.max_labels,
         demands: demands.collect(),
