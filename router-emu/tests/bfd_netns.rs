@@ -127,7 +127,9 @@ fn a_dead_openr_is_no_dead_link() {
     run(false, async {
         let mut lab = both_with_bfd().await;
         let heard = lab.hear_flares("a");
-        for (k, signal) in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGKILL, Signal::SIGKILL].iter().enumerate() {
+        for (k, signal) in
+            [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGKILL, Signal::SIGKILL].iter().enumerate()
+        {
             let mut told = lab.watch("a", "a").await;
             told.message().await.unwrap();
             let sessions = lab.log("a", "openr").matches("BFD: session up").count();
@@ -159,7 +161,11 @@ fn a_neighbour_without_bfd_is_not_held_down() {
         let mut lab = Lab::build(&timers());
         lab.start_openr("a");
         let config = std::fs::read_to_string(lab.path("b").join("router.json")).unwrap();
-        std::fs::write(lab.path("b").join("router.json"), config.replace("\"enabled\":true", "\"enabled\":false")).unwrap();
+        std::fs::write(
+            lab.path("b").join("router.json"),
+            config.replace("\"enabled\":true", "\"enabled\":false"),
+        )
+        .unwrap();
         lab.start_openr("b");
         lab.wait_states(0, "ESTABLISHED").await;
         tokio::time::sleep(Duration::from_secs(4)).await;

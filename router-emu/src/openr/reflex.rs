@@ -160,7 +160,8 @@ impl Thread {
     /// leave, BFD packets.
     fn wait(&self) -> anyhow::Result<[bool; 4]> {
         let poll_for = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let [links, flares, leave] = [self.monitor.as_fd(), self.socket.as_fd(), self.leave.as_fd()].map(poll_for);
+        let [links, flares, leave] =
+            [self.monitor.as_fd(), self.socket.as_fd(), self.leave.as_fd()].map(poll_for);
         let bfd = self.bfd.as_ref().map_or(self.leave.as_fd(), Bfd::as_fd);
         let mut ready = [links, flares, leave, poll_for(bfd)];
         let deadline = self.bfd.as_ref().and_then(Bfd::next_deadline);
@@ -178,7 +179,9 @@ impl Thread {
         let mut verdicts = std::mem::take(&mut self.verdicts);
         bfd.wake(readable, &mut verdicts);
         for (session, verdict) in verdicts.drain(..) {
-            let Some(interface) = self.bfd.as_ref().map(|bfd| bfd.interface(session).to_owned()) else { break };
+            let Some(interface) = self.bfd.as_ref().map(|bfd| bfd.interface(session).to_owned()) else {
+                break;
+            };
             self.follow(&interface, verdict);
         }
         // keeps its room
@@ -196,7 +199,9 @@ impl Thread {
                 tracing::warn!(interface, "BFD: link lost: {why}");
             }
             Verdict::Passes => tracing::info!(interface, "BFD: session up"),
-            Verdict::Unknown(why) if changed => tracing::info!(interface, "BFD: link no longer held down: {why}"),
+            Verdict::Unknown(why) if changed => {
+                tracing::info!(interface, "BFD: link no longer held down: {why}")
+            }
             Verdict::Unknown(why) => tracing::debug!(interface, "BFD: link not judged: {why}"),
             Verdict::Broken(_) => {}
         }

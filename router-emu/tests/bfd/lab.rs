@@ -209,7 +209,8 @@ impl Lab {
 
     /// Waits for both routers' neighbours: `state` on `link`, established on all others.
     pub async fn wait_states(&self, link: usize, state: &str) {
-        let wanted: Vec<_> = (0..LINKS.len()).map(|k| if k == link { state } else { "ESTABLISHED" }).collect();
+        let wanted: Vec<_> =
+            (0..LINKS.len()).map(|k| if k == link { state } else { "ESTABLISHED" }).collect();
         let start = Instant::now();
         while self.states("a").await != wanted || self.states("b").await != wanted {
             let now = (self.states("a").await, self.states("b").await);
@@ -240,7 +241,8 @@ impl Lab {
 /// All flares that are there.
 pub fn flares(socket: &UnixDatagram) -> Vec<Flare> {
     let mut buffer = [0; MAX_FLARE + 1];
-    std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|n| Flare::decode(&buffer[..n]).unwrap())).collect()
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|n| Flare::decode(&buffer[..n]).unwrap()))
+        .collect()
 }
 
 pub fn link_local(link: usize, side: usize) -> Ipv6Addr {

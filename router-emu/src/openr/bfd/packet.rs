@@ -249,9 +249,8 @@ mod tests {
     }
 
     /// A packet written down by hand from the figure in the RFC.
-    const EXAMPLE: [u8; LENGTH] = [
-        0x21, 0xE8, 3, 24, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0x4E, 0x20, 0, 0, 0xC3, 0x50, 0, 0, 0, 0,
-    ];
+    const EXAMPLE: [u8; LENGTH] =
+        [0x21, 0xE8, 3, 24, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0x4E, 0x20, 0, 0, 0xC3, 0x50, 0, 0, 0, 0];
 
     #[test]
     fn the_fields_are_where_the_rfc_has_them() {

@@ -287,8 +287,8 @@ impl Session {
             (Some((_, 0)), Some(_)) => {}
             (Some((_, drawn)), Some(wanted)) if drawn == wanted => {}
             _ => {
-                self.next_tx = interval
-                    .map(|i| (self.last_tx + dice.jittered(i, self.settings.multiplier), i));
+                self.next_tx =
+                    interval.map(|i| (self.last_tx + dice.jittered(i, self.settings.multiplier), i));
             }
         }
     }

@@ -235,7 +235,10 @@ fn a_neighbour_that_does_not_hear_us_breaks_the_link_but_a_new_one_does_not() {
     assert!(matches!(lab.hear(newborn).verdict, Some(Verdict::Unknown(_))));
     let news = lab.send().unwrap();
     assert_eq!((news.state, news.your_discriminator), (State::Down, 78));
-    assert_eq!(lab.hear(Control { my_discriminator: 78, ..from_peer(State::Init) }).verdict, Some(Verdict::Passes));
+    assert_eq!(
+        lab.hear(Control { my_discriminator: 78, ..from_peer(State::Init) }).verdict,
+        Some(Verdict::Passes)
+    );
 }
 
 #[test]

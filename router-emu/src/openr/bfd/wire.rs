@@ -113,7 +113,12 @@ pub struct Mouth {
 impl Mouth {
     /// Towards a link-local address. Nothing is opened yet.
     pub fn new(peer: Ipv6Addr) -> Self {
-        Self { peer, ifindex: 0, socket: None, control: nix::cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6) }
+        Self {
+            peer,
+            ifindex: 0,
+            socket: None,
+            control: nix::cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6),
+        }
     }
 
     /// Address of the neighbour.
