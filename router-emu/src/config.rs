@@ -13,6 +13,8 @@ pub const KVSTORE_PORT: u16 = 6667;
 pub const SPARK_PORT: u16 = 6666;
 /// UDP port of the notices of lost links.
 pub const FLARE_PORT: u16 = 6668;
+/// UDP port of single-hop BFD.
+pub const BFD_PORT: u16 = 3784;
 /// TCP port of the fib-agent.
 pub const FIB_AGENT_PORT: u16 = 60100;
 /// TCP port of the lsp-agent.
@@ -105,6 +107,28 @@ pub struct OpenrTimers {
     pub spf_min: u64,
     /// Most.
     pub spf_max: u64,
+    /// Detection of links that fail silently.
+    pub bfd: BfdTimers,
+}
+
+/// Bidirectional forwarding detection (RFC 5880) on the backbone interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BfdTimers {
+    /// Whether it runs.
+    pub enabled: bool,
+    /// How often we would like to send while a session is Up, milliseconds.
+    pub tx: u64,
+    /// How often we can receive, milliseconds.
+    pub rx: u64,
+    /// How many packets in a row the neighbour may miss before it gives up the link. Below 3, a killed openr costs its links.
+    pub multiplier: u8,
+}
+
+impl Default for BfdTimers {
+    fn default() -> Self {
+        Self { enabled: false, tx: 20, rx: 20, multiplier: 3 }
+    }
 }
 
 impl Default for OpenrTimers {
@@ -117,6 +141,7 @@ impl Default for OpenrTimers {
             key_ttl: 300_000,
             spf_min: 10,
             spf_max: 250,
+            bfd: BfdTimers::default(),
         }
     }
 }

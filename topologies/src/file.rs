@@ -49,6 +49,9 @@ pub struct LabFile {
     /// Settings of the traffic-engineering controllers.
     #[serde(default)]
     pub te: Given<TeEntry>,
+    /// Detection of links that lose everything while both ends have a carrier; off without this field.
+    #[serde(default)]
+    pub bfd: Given<BfdEntry>,
     /// Demand that controllers assume before counters have seen any.
     #[serde(default)]
     pub demands: Given<At<DemandsEntry>>,
@@ -167,6 +170,18 @@ pub struct TeEntry {
     /// Percentage of the capacity left by higher classes that a class may use.
     #[serde(default)]
     pub reserved: Given<ReservedEntry>,
+}
+
+/// Bidirectional forwarding detection on all core links.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BfdEntry {
+    /// How often both ends of a link send, `5ms` to `10s`; `20ms` by default.
+    #[serde(default)]
+    pub interval: Given<Text<Period>>,
+    /// How many packets in a row may be missed, at least 3, so that a router agent that dies costs no link; 3 by default.
+    #[serde(default)]
+    pub multiplier: Given<Text<Whole<3, 50>>>,
 }
 
 /// Percentages by class.

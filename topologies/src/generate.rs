@@ -54,6 +54,7 @@ pub(crate) fn generate(spec: &Spec) -> Lab {
         nodes,
         links,
         te: spec.te.clone(),
+        bfd: spec.bfd.clone(),
         demands: spec.demands.clone(),
     }
 }

@@ -31,6 +31,9 @@ pub struct Lab {
     pub links: Vec<Link>,
     /// Settings of the traffic-engineering controllers.
     pub te: TeSettings,
+    /// Detection of silent failures on core links, if it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bfd: Option<BfdSettings>,
     /// Demand that the controllers assume even before counters have seen any, per pair and class.
     pub demands: Vec<DemandFloor>,
 }
@@ -228,6 +231,16 @@ pub struct TeSettings {
     pub max_labels: u8,
     /// Share of the remaining capacity that a class may use, percent: gold, silver, bronze.
     pub reserved_percent: [u8; 3],
+}
+
+/// Bidirectional forwarding detection on the core links.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BfdSettings {
+    /// How often both ends send; whole milliseconds, `20ms` in JSON.
+    #[serde(with = "crate::units::duration")]
+    pub interval: Duration,
+    /// Packets in a row that may be missed.
+    pub multiplier: u8,
 }
 
 /// Demand floor for one ordered pair of DCs.

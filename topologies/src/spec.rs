@@ -1,6 +1,6 @@
 //! A lab file after its checks: plain values, every default filled in, every reference resolved.
 
-use crate::lab::{DemandFloor, SiteKind, TeSettings};
+use crate::lab::{BfdSettings, DemandFloor, SiteKind, TeSettings};
 use crate::units::{Capacity, Rtt};
 
 /// What the generator works from.
@@ -16,6 +16,7 @@ pub(crate) struct Spec {
     /// Per plane, the host of its controller.
     pub controllers: Vec<String>,
     pub te: TeSettings,
+    pub bfd: Option<BfdSettings>,
     pub demands: Vec<DemandFloor>,
 }
 

@@ -241,6 +241,23 @@ mod tests {
     }
 
     #[test]
+    fn an_own_flare_counts_although_the_carrier_is_there() {
+        let mut links = Links::default();
+        let mut changed = Vec::new();
+        links.set_carrier("eb01.prn", "to-lla", true, &mut changed);
+        let a = links.endpoint("eb01.prn", "to-lla");
+        links.advertise("eb01.prn", [Advertised { interface: "to-lla", since_ns: 5 }], &mut changed);
+        links.flare("eb01.prn", "to-lla", 9, &mut changed);
+        assert_eq!((links.is_up(a), &changed[..]), (false, &[a][..]));
+        // a carrier that comes and goes says nothing of what passes
+        links.set_carrier("eb01.prn", "to-lla", false, &mut changed);
+        links.set_carrier("eb01.prn", "to-lla", true, &mut changed);
+        assert!(!links.is_up(a));
+        links.advertise("eb01.prn", [Advertised { interface: "to-lla", since_ns: 10 }], &mut changed);
+        assert!(links.is_up(a));
+    }
+
+    #[test]
     fn withdrawn_endpoints_survive_a_restart() {
         let mut links = Links::default();
         links.withdraw("eb01.atn", "to-lla");

@@ -23,6 +23,13 @@ pub enum Event {
         /// Whether packets can pass.
         up: bool,
     },
+    /// BFD has found that nothing passes on an interface, or takes it back.
+    Silent {
+        /// Interface.
+        interface: String,
+        /// Whether nothing passes.
+        silent: bool,
+    },
     /// A discovery packet.
     Packet {
         /// Interface that it arrived on.

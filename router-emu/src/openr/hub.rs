@@ -151,6 +151,11 @@ impl Hub {
         self.dispatch(Event::Link { interface: interface.to_owned(), up: false });
     }
 
+    /// BFD has found that nothing passes on an interface, or takes it back.
+    pub fn silent(&self, interface: String, silent: bool) {
+        self.dispatch(Event::Silent { interface, silent });
+    }
+
     /// A neighbour connected over the interface with this index.
     pub fn accepted(&self, stream: TcpStream, ifindex: u32) {
         let interface = {

@@ -1,13 +1,14 @@
 //! The link-state agent: who is next to us, what everybody says of himself, and the shortest ways.
 //!
 //! In this room: neighbour discovery ([`spark`], [`packet`], [`rtt`]), the flooded store ([`store`], [`sync`],
-//! [`flood`]), what we announce ([`adjacency`], [`drain`]), the notice of lost links that runs ahead of the store ([`flare`]), shortest paths ([`spf`], [`decision`]), all tied
+//! [`flood`]), what we announce ([`adjacency`], [`drain`]), the notice of lost links that runs ahead of the store ([`flare`]), the detection of silent failures ([`bfd`]), shortest paths ([`spf`], [`decision`]), all tied
 //! together in [`node`] as a value that takes events and gives actions; and the program around it ([`program`]
 //! and what it uses), which alone touches sockets, netlink and clocks. Not in this room: routes in the kernel
 //! (the fib-agent's), labels, traffic engineering.
 
 pub mod action;
 pub mod adjacency;
+pub mod bfd;
 mod ctrl;
 pub mod decision;
 pub mod drain;

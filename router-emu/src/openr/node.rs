@@ -62,6 +62,9 @@ impl Openr {
         match event {
             Event::Tick => self.tick(now, &mut out),
             Event::Link { interface, up } => self.spark.set_link(now, &interface, up, &mut heard),
+            Event::Silent { interface, silent } => {
+                self.spark.set_silent(now, &interface, silent, &mut heard);
+            }
             Event::Packet { interface, from, arrived, bytes } => {
                 self.spark.packet(now, &interface, from, arrived, &bytes, &mut heard);
             }

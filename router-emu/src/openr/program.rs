@@ -35,7 +35,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
 
     let stop = agent::stop_signal()?;
     let listener = session::listen()?;
-    let mut news = reflex::start(&config, instance, hub.speaks())?;
+    let (reflex, mut news) = reflex::start(&config, instance, hub.speaks())?;
     tracing::info!(node = config.node, instance, "openr started");
 
     let (service, commands) = Ctrl::new(names.clone());
@@ -57,6 +57,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
         failed = follow_links(&hub, &mut news) => failed,
     };
     hub.dispatch(Event::Goodbye);
+    reflex.goodbye();
     tokio::time::sleep(FAREWELL).await;
     for task in tasks {
         task.abort();
@@ -86,6 +87,7 @@ async fn follow_links(hub: &Hub, links: &mut mpsc::UnboundedReceiver<LinkNews>) 
         match news {
             LinkNews::Is(name, ifindex, up) => hub.link(&name, ifindex, up),
             LinkNews::Gone(name) => hub.link_gone(&name),
+            LinkNews::Silent(name, silent) => hub.silent(name, silent),
         }
     }
     anyhow::bail!("the thread that watches the links has ended; the log says why")

@@ -1,6 +1,6 @@
 //! The reflex: a thread that does nothing but pass on the loss of links, ahead of everything else on the router.
 //!
-//! It alone hears the kernel about links. When an interface goes down it sends a [`Flare`] out of all others, hands
+//! It alone hears the kernel about links, and runs BFD on them. When an interface goes down or falls silent it sends a [`Flare`] out of all others, hands
 //! it to the lsp-agent, and only then tells the rest of the program, which withdraws the adjacency from the store. Flares
 //! of others are relayed the same way. It runs before all ordinary threads, because until it has run, packets are lost;
 //! it never waits for anybody and holds no lock.
@@ -13,14 +13,19 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
 use rtnl::link::LinkInfo;
 use rtnl::monitor::{Event, Group, Monitor};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 
+use super::bfd::driver::Bfd;
+use super::bfd::session::Verdict;
 use super::flare::{Flare, HOPS, MAX_FLARE, Seen};
 use crate::agent::{self, monotonic_ns};
 use crate::config::{CONTROL_TCLASS, FLARE_PORT, RouterConfig};
@@ -35,6 +40,21 @@ pub enum LinkNews {
     Is(String, u32, bool),
     /// A backbone interface is gone.
     Gone(String),
+    /// BFD has found that nothing passes on a backbone interface in spite of its carrier, or takes that back.
+    Silent(String, bool),
+}
+
+/// The running thread.
+pub struct Reflex {
+    leave: Arc<EventFd>,
+}
+
+impl Reflex {
+    /// Ends BFD with a word to the neighbours, so that they conclude nothing from the silence that follows.
+    pub fn goodbye(&self) {
+        // a counter that is full has been written: the thread knows
+        let _ = self.leave.write(1);
+    }
 }
 
 /// Starts the thread in the calling thread's network namespace. Gives out what happens to links, their present state
@@ -49,8 +69,10 @@ pub fn start(
     config: &RouterConfig,
     instance: u64,
     speaks: Arc<AtomicBool>,
-) -> anyhow::Result<mpsc::UnboundedReceiver<LinkNews>> {
+) -> anyhow::Result<(Reflex, mpsc::UnboundedReceiver<LinkNews>)> {
     let (sender, news) = mpsc::unbounded_channel();
+    let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+    let leave = Arc::new(EventFd::from_flags(flags).context("cannot make an event counter")?);
     let mut thread = Thread {
         monitor: Monitor::open(&[Group::Link])?,
         socket: listen().with_context(|| format!("cannot listen for flares on UDP port {FLARE_PORT}"))?,
@@ -69,6 +91,9 @@ pub fn start(
         seen: Seen::default(),
         news: sender,
         speaks,
+        bfd: Bfd::open(&config.openr.bfd, &config.interfaces, instance)?,
+        verdicts: Vec::new(),
+        leave: Arc::clone(&leave),
     };
     thread.lsp_agent.set_nonblocking(true)?;
     thread.read_links()?;
@@ -81,13 +106,15 @@ pub fn start(
             }
         })
         .context("cannot start the reflex thread")?;
-    Ok(news)
+    Ok((Reflex { leave }, news))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     ifindex: u32,
     up: bool,
+    /// BFD says that nothing passes.
+    silent: bool,
 }
 
 struct Thread {
@@ -102,23 +129,85 @@ struct Thread {
     seen: Seen,
     news: mpsc::UnboundedSender<LinkNews>,
     speaks: Arc<AtomicBool>,
+    bfd: Option<Bfd>,
+    verdicts: Vec<(usize, Verdict)>,
+    leave: Arc<EventFd>,
 }
 
 impl Thread {
     fn run(&mut self) -> anyhow::Result<()> {
         while !self.news.is_closed() {
-            let mut ready = [
-                PollFd::new(self.monitor.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
-            ];
-            match poll(&mut ready, PollTimeout::NONE) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                Err(e) => return Err(e).context("cannot wait for events"),
+            let [links, flares, leave, bfd] = self.wait()?;
+            if links {
+                self.kernel_events()?;
             }
-            self.kernel_events()?;
-            self.relay();
+            if flares {
+                self.relay();
+            }
+            if leave {
+                // what has not been read is read for ever: once
+                let _ = self.leave.read();
+                if let Some(mut bfd) = self.bfd.take() {
+                    bfd.goodbye();
+                }
+            }
+            self.judge(bfd);
         }
         Ok(())
+    }
+
+    /// Waits until something arrives or BFD has something to do. What is there: news of links, flares, the wish to
+    /// leave, BFD packets.
+    fn wait(&self) -> anyhow::Result<[bool; 4]> {
+        let poll_for = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let [links, flares, leave] =
+            [self.monitor.as_fd(), self.socket.as_fd(), self.leave.as_fd()].map(poll_for);
+        let bfd = self.bfd.as_ref().map_or(self.leave.as_fd(), Bfd::as_fd);
+        let mut ready = [links, flares, leave, poll_for(bfd)];
+        let deadline = self.bfd.as_ref().and_then(Bfd::next_deadline);
+        let wait = deadline.map(|at| TimeSpec::from(Duration::from_nanos(at.saturating_sub(monotonic_ns()))));
+        match ppoll(&mut ready, wait, None) {
+            Ok(_) => Ok(ready.map(|fd| fd.any().unwrap_or(true))),
+            Err(nix::errno::Errno::EINTR) => Ok([false; 4]),
+            Err(e) => Err(e).context("cannot wait for events"),
+        }
+    }
+
+    /// Lets BFD work, and acts upon what it says.
+    fn judge(&mut self, readable: bool) {
+        let Some(bfd) = &mut self.bfd else { return };
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        bfd.wake(readable, &mut verdicts);
+        for (session, verdict) in verdicts.drain(..) {
+            let Some(interface) = self.bfd.as_ref().map(|bfd| bfd.interface(session).to_owned()) else {
+                break;
+            };
+            self.follow(&interface, verdict);
+        }
+        // keeps its room
+        self.verdicts = verdicts;
+    }
+
+    /// What BFD has found out about a link. It counts as lost while nothing passes, and only then.
+    fn follow(&mut self, interface: &str, verdict: Verdict) {
+        let Some(Some(link)) = self.links.get_mut(interface) else { return };
+        let silent = matches!(verdict, Verdict::Broken(_));
+        let changed = std::mem::replace(&mut link.silent, silent) != silent;
+        match verdict {
+            Verdict::Broken(why) if changed => {
+                self.lost(interface, true);
+                tracing::warn!(interface, "BFD: link lost: {why}");
+            }
+            Verdict::Passes => tracing::info!(interface, "BFD: session up"),
+            Verdict::Unknown(why) if changed => {
+                tracing::info!(interface, "BFD: link no longer held down: {why}")
+            }
+            Verdict::Unknown(why) => tracing::debug!(interface, "BFD: link not judged: {why}"),
+            Verdict::Broken(_) => {}
+        }
+        if changed {
+            self.tell(LinkNews::Silent(interface.to_owned(), silent));
+        }
     }
 
     fn kernel_events(&mut self) -> anyhow::Result<()> {
@@ -135,10 +224,16 @@ impl Thread {
 
     fn told(&mut self, info: &LinkInfo) {
         let Some(link) = self.links.get_mut(&info.name) else { return };
-        let now = Link { ifindex: info.ifindex, up: info.up && info.running && info.lower_up };
-        let before = link.replace(now);
-        if before.is_some_and(|b| b.up) && !now.up {
-            self.lost(&info.name);
+        let up = info.up && info.running && info.lower_up;
+        let before = *link;
+        let silent = up && before.is_some_and(|b| b.silent && b.ifindex == info.ifindex);
+        let now = Link { ifindex: info.ifindex, up, silent };
+        *link = Some(now);
+        if before.is_some_and(|b| b.up && !b.silent) && !now.up {
+            self.lost(&info.name, false);
+        }
+        if let Some(bfd) = &mut self.bfd {
+            bfd.set_link(&info.name, info.ifindex, up);
         }
         if before.is_none_or(|b| b.ifindex != now.ifindex)
             && let Err(e) = self.socket.join_multicast_v6(&GROUP, now.ifindex)
@@ -146,18 +241,29 @@ impl Thread {
             tracing::warn!(interface = info.name, "cannot hear flares: {e}");
         }
         self.tell(LinkNews::Is(info.name.clone(), now.ifindex, now.up));
+        if before.is_some_and(|b| b.silent) && !silent {
+            self.tell(LinkNews::Silent(info.name.clone(), false));
+        }
     }
 
     fn gone(&mut self, name: &str) {
         let Some(link) = self.links.get_mut(name) else { return };
-        if link.take().is_some_and(|b| b.up) {
-            self.lost(name);
+        let before = link.take();
+        if before.is_some_and(|b| b.up && !b.silent) {
+            self.lost(name, false);
+        }
+        if let Some(bfd) = &mut self.bfd {
+            bfd.set_link(name, 0, false);
         }
         self.tell(LinkNews::Gone(name.to_owned()));
+        if before.is_some_and(|b| b.silent) {
+            self.tell(LinkNews::Silent(name.to_owned(), false));
+        }
     }
 
-    /// An own link is lost: everybody is told, ourselves first in the table of those who know.
-    fn lost(&mut self, interface: &str) {
+    /// An own link is lost: everybody is told, ourselves first in the table of those who know. `silently`: the kernel has
+    /// nothing to say of it.
+    fn lost(&mut self, interface: &str, silently: bool) {
         if !self.speaks.load(Ordering::Relaxed) {
             return;
         }
@@ -165,8 +271,12 @@ impl Thread {
         let flare =
             Flare { lost_ns: monotonic_ns(), interface: interface.to_owned(), ..self.template.clone() };
         self.seen.is_new(&flare);
-        // the lsp-agent hears the kernel itself
-        self.send(&flare.encode(), None);
+        let bytes = flare.encode();
+        if silently {
+            self.hand_over(&bytes);
+        }
+        // else the own lsp-agent hears the kernel itself
+        self.send(&bytes, None);
     }
 
     /// Reads all flares that are there; new ones go on to all other links, then to the lsp-agent.

@@ -78,7 +78,8 @@ pub struct View {
     pub interface: String,
     /// Neighbour, empty while IDLE.
     pub node: String,
-    /// `IDLE`, `WARM`, `NEGOTIATE`, `ESTABLISHED`, or `RESTART` while a restarting neighbour is kept.
+    /// `IDLE`, `WARM`, `NEGOTIATE`, `ESTABLISHED`, `RESTART` while a restarting neighbour is kept, or `SILENT` while BFD
+    /// says that nothing passes.
     pub state: &'static str,
     /// Microseconds.
     pub rtt_us: u64,
@@ -89,12 +90,21 @@ pub struct View {
 #[derive(Debug)]
 struct Link {
     declared_us: u64,
-    up: bool,
+    carrier: bool,
+    /// BFD says that nothing passes.
+    silent: bool,
     seq: u64,
     next_hello: Nanos,
     burst: u32,
     neighbor: Option<Neighbor>,
     problem: Option<String>,
+}
+
+impl Link {
+    /// Whether neighbours are sought and kept here.
+    fn up(&self) -> bool {
+        self.carrier && !self.silent
+    }
 }
 
 /// Discovery on all interfaces of a router.
@@ -112,7 +122,8 @@ impl Spark {
             .map(|(name, declared_us)| {
                 let link = Link {
                     declared_us,
-                    up: false,
+                    carrier: false,
+                    silent: false,
                     seq: 0,
                     next_hello: 0,
                     burst: 0,
@@ -127,24 +138,42 @@ impl Spark {
 
     /// The interface got or lost its carrier. Down drops the neighbour at once.
     pub fn set_link(&mut self, now: Nanos, interface: &str, up: bool, out: &mut Vec<Output>) {
+        self.change(now, interface, "the interface went down", |link| link.carrier = up, out);
+    }
+
+    /// BFD says that nothing passes on the interface in spite of its carrier, or takes that back. Meanwhile there is no
+    /// neighbour: discovery's own packets may still come through in one direction.
+    pub fn set_silent(&mut self, now: Nanos, interface: &str, silent: bool, out: &mut Vec<Output>) {
+        self.change(now, interface, "BFD: no packets pass", |link| link.silent = silent, out);
+    }
+
+    fn change(
+        &mut self,
+        now: Nanos,
+        interface: &str,
+        reason: &'static str,
+        set: impl FnOnce(&mut Link),
+        out: &mut Vec<Output>,
+    ) {
         let Some(link) = self.links.get_mut(interface) else { return };
-        if link.up == up {
+        let before = link.up();
+        set(link);
+        if link.up() == before {
             return;
         }
-        link.up = up;
         link.problem = None;
-        if up {
+        if link.up() {
             self.send_hello(now, interface, false, out);
         } else if let Some(lost) = link.neighbor.take()
             && lost.counts()
         {
-            out.push(Output::Down(interface.to_owned(), lost.node, "the interface went down"));
+            out.push(Output::Down(interface.to_owned(), lost.node, reason));
         }
     }
 
-    /// Whether the interface has a carrier.
+    /// Whether neighbours can be there: the interface has a carrier, and BFD does not object.
     pub fn is_up(&self, interface: &str) -> bool {
-        self.links.get(interface).is_some_and(|link| link.up)
+        self.links.get(interface).is_some_and(Link::up)
     }
 
     /// A packet arrived. `arrived` is when the kernel took it, on our clock.
@@ -158,7 +187,7 @@ impl Spark {
         out: &mut Vec<Output>,
     ) {
         let Some(link) = self.links.get_mut(interface) else { return };
-        if !link.up {
+        if !link.up() {
             return;
         }
         let packet = match Packet::decode(bytes) {
@@ -210,7 +239,7 @@ impl Spark {
 
     /// Says goodbye on every link: we end and mean to return.
     pub fn say_restarting(&mut self, now: Nanos, out: &mut Vec<Output>) {
-        let names: Vec<String> = self.links.iter().filter(|(_, l)| l.up).map(|(n, _)| n.clone()).collect();
+        let names: Vec<String> = self.links.iter().filter(|(_, l)| l.up()).map(|(n, _)| n.clone()).collect();
         for name in names {
             self.send_hello(now, &name, true, out);
         }
@@ -225,7 +254,11 @@ impl Spark {
                 View {
                     interface: interface.clone(),
                     node: neighbor.map(|n| n.node.clone()).unwrap_or_default(),
-                    state: neighbor.map_or("IDLE", Neighbor::state_name),
+                    state: match neighbor {
+                        Some(neighbor) => neighbor.state_name(),
+                        None if link.silent => "SILENT",
+                        None => "IDLE",
+                    },
                     rtt_us: neighbor.map_or(0, |n| n.rtt.published_us()),
                     silent: neighbor.map_or(0, |n| now.saturating_sub(n.last_heard)),
                 }
@@ -237,13 +270,13 @@ impl Spark {
     pub fn all_established(&self) -> bool {
         self.links
             .values()
-            .filter(|link| link.up)
+            .filter(|link| link.up())
             .all(|link| link.neighbor.as_ref().is_some_and(|n| n.state == State::Established))
     }
 
     /// Whether any interface has a carrier.
     pub fn any_up(&self) -> bool {
-        self.links.values().any(|link| link.up)
+        self.links.values().any(Link::up)
     }
 
     /// What is wrong on an interface (looped cable, other plane, other version), in words.
@@ -480,7 +513,7 @@ fn complain(interface: &str, link: &mut Link, problem: String) {
 }
 
 fn due(link: &Link) -> Option<Nanos> {
-    if !link.up {
+    if !link.up() {
         return None;
     }
     let neighbor = link.neighbor.as_ref().map_or(Nanos::MAX, Neighbor::deadline);

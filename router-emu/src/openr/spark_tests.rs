@@ -55,6 +55,50 @@ fn one_solicited_hello_suffices_for_both_ends() {
 }
 
 #[test]
+fn a_link_that_bfd_holds_down_has_no_neighbour_whatever_arrives() {
+    let (mut a, mut b) = pair();
+    let mut out = Vec::new();
+    a.set_silent(MS, "l", true, &mut out);
+    assert!(
+        matches!(&out[..], [Output::Down(_, node, reason)] if node == "b" && reason.contains("BFD")),
+        "{out:?}"
+    );
+    assert_eq!(a.views(MS)[0].state, "SILENT");
+    assert!(!a.is_up("l") && !a.any_up());
+    // one direction still works: that is not enough
+    out.clear();
+    for now in (0..60).map(|s| s * 1_000 * MS) {
+        let mut hellos = Vec::new();
+        b.tick(now, &mut hellos);
+        for hello in hellos {
+            if let Output::Send(_, bytes) = hello {
+                a.packet(now, "l", A, now, &bytes, &mut out);
+            }
+        }
+        a.tick(now, &mut out);
+    }
+    assert_eq!((out.as_slice(), a.views(0)[0].state), (&[][..], "SILENT"));
+    // and back at once, without waiting for a hello
+    let now = 60_000 * MS;
+    a.set_silent(now, "l", false, &mut out);
+    let [from_a, _] = settle(now, &mut a, &mut b, out);
+    assert!(matches!(&from_a[..], [Output::Up(..)]), "{from_a:?}");
+}
+
+#[test]
+fn the_carrier_and_bfd_must_both_agree() {
+    let (mut a, _) = pair();
+    let mut out = Vec::new();
+    a.set_silent(0, "l", true, &mut out);
+    a.set_link(0, "l", false, &mut out);
+    a.set_silent(0, "l", false, &mut out);
+    assert!(!a.is_up("l"));
+    assert_eq!(out.len(), 1, "one loss: {out:?}");
+    a.set_link(0, "l", true, &mut out);
+    assert!(a.is_up("l"));
+}
+
+#[test]
 fn silence_beyond_the_hold_time_ends_it() {
     let (mut a, _) = pair();
     let mut out = Vec::new();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use router_emu::config::{CoreInterface, OpenrTimers, RouterConfig};
+use router_emu::config::{BfdTimers, CoreInterface, OpenrTimers, RouterConfig};
 use topologies::lab::{Lab, Node, ProgramKind, Role, SiteKind};
 
 use super::programs::ProgramSpec;
@@ -53,8 +53,14 @@ pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
         interfaces: core.collect(),
         max_labels: lab.te.max_labels,
         // shortest paths can wait until the repair of label-switched paths is through: they only carry what has none
-        openr: OpenrTimers { spf_min: 60, ..OpenrTimers::default() },
+        openr: OpenrTimers { spf_min: 60, bfd: bfd_timers(lab), ..OpenrTimers::default() },
     }
+}
+
+fn bfd_timers(lab: &Lab) -> BfdTimers {
+    let Some(bfd) = &lab.bfd else { return BfdTimers::default() };
+    let interval = u64::try_from(bfd.interval.as_millis()).unwrap_or(u64::MAX);
+    BfdTimers { enabled: true, tx: interval, rx: interval, multiplier: bfd.multiplier }
 }
 
 /// A program with the files that it needs, path and text.
@@ -142,7 +148,8 @@ fn prepare(
 /// The part of the router's configuration that a program uses: a change of the rest is no reason to start it again.
 fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
     if kind != ProgramKind::Openr {
-        // only openr tells others about its links
+        // only openr watches its links and tells others about them
+        config.openr = OpenrTimers::default();
         for interface in &mut config.interfaces {
             interface.capacity_bps = 0;
             interface.declared_rtt_us = 0;

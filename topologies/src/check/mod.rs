@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::file::{LabFile, ReservedEntry, TeEntry};
-use crate::lab::{SiteKind, TeSettings};
+use crate::file::{BfdEntry, LabFile, ReservedEntry, TeEntry};
+use crate::lab::{BfdSettings, SiteKind, TeSettings};
 use crate::parse::{At, Given, Place, Text};
 use crate::problem::{Errors, Problem};
 use crate::scalar::{BadValue, Whole};
@@ -130,6 +130,7 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     let mut links = links::check(&mut report, file, *place, &known);
     let controllers = planes::check(&mut report, file, plane_count, &known, &sites, &mut links);
     let te = te(&mut report, file.te.0.as_ref());
+    let bfd = file.bfd.0.as_ref().map(|entry| bfd(&mut report, entry));
     let demands = demands::check(&mut report, file, &known, &sites);
     if report.errors.is_empty() {
         links::warn_about_islands(&mut report, file, *place, &sites, &links);
@@ -138,7 +139,10 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     if errors.is_empty() {
         warnings.sort();
         let links = links.into_iter().map(|link| link.spec).collect();
-        return Ok((Spec { name, divisor, emulate_delay, sites, links, controllers, te, demands }, warnings));
+        return Ok((
+            Spec { name, divisor, emulate_delay, sites, links, controllers, te, bfd, demands },
+            warnings,
+        ));
     }
     errors.sort();
     errors.dedup();
@@ -148,6 +152,22 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
 /// Whether a site of this kind has an aggregator and hosts.
 fn is_dc(kind: SiteKind) -> bool {
     kind == SiteKind::Dc
+}
+
+fn bfd(report: &mut Report<'_>, entry: &BfdEntry) -> BfdSettings {
+    let mut interval = Duration::from_millis(20);
+    if let Some(period) = report.read_given(&entry.interval, "interval of bfd") {
+        interval = period.into();
+        let whole = interval.subsec_nanos().is_multiple_of(1_000_000);
+        if let Some(text) = &entry.interval.0
+            && !(whole && (Duration::from_millis(5)..=Duration::from_secs(10)).contains(&interval))
+        {
+            let message = format!("interval {} of bfd is out of range", text.raw);
+            report.error(text.place, message, "whole milliseconds from 5ms to 10s");
+        }
+    }
+    let multiplier = report.whole(&entry.multiplier, "multiplier of bfd", 3);
+    BfdSettings { interval, multiplier: u8::try_from(multiplier).unwrap_or(u8::MAX) }
 }
 
 fn te(report: &mut Report<'_>, entry: Option<&TeEntry>) -> TeSettings {
