@@ -11,7 +11,7 @@ use crate::name::{HostName, LabName, SiteName, SrlgName};
 use crate::parse::{At, Entries, Given, Text};
 use crate::scalar::{Ratio, Switch, Whole};
 use crate::units::{Capacity, Period, Rtt};
-use crate::words::{DelayMode, Mesh, SiteWord};
+use crate::words::{BackupWord, DelayMode, Mesh, PrimaryWord, SiteWord};
 
 /// Number of a plane.
 pub type PlaneNumber = Whole<1, 8>;
@@ -123,6 +123,13 @@ pub struct PlaneEntry {
     /// Links that differ in this plane.
     #[serde(default)]
     pub links: Vec<At<LinkOverride>>,
+    /// Algorithms for primary paths that differ in this plane: planes are nearly equal networks, so a new algorithm is
+    /// tried on one of them first.
+    #[serde(default)]
+    pub algorithms: Given<AlgorithmsEntry>,
+    /// Algorithm for backup paths in this plane.
+    #[serde(default)]
+    pub backup: Given<Text<BackupWord>>,
 }
 
 /// How one link differs in a plane. What is not given stays as in the other planes.
@@ -170,6 +177,27 @@ pub struct TeEntry {
     /// Percentage of the capacity left by higher classes that a class may use.
     #[serde(default)]
     pub reserved: Given<ReservedEntry>,
+    /// Algorithm for primary paths by class; `cspf` by default.
+    #[serde(default)]
+    pub algorithms: Given<AlgorithmsEntry>,
+    /// Algorithm for backup paths; `rba` by default.
+    #[serde(default)]
+    pub backup: Given<Text<BackupWord>>,
+}
+
+/// Algorithms for primary paths by class: `cspf`, `hprr`, `mcf`, `ksp-mcf` (512 paths per pair), `ksp-mcf:64`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AlgorithmsEntry {
+    /// Gold.
+    #[serde(default)]
+    pub gold: Given<Text<PrimaryWord>>,
+    /// Silver.
+    #[serde(default)]
+    pub silver: Given<Text<PrimaryWord>>,
+    /// Bronze.
+    #[serde(default)]
+    pub bronze: Given<Text<PrimaryWord>>,
 }
 
 /// Bidirectional forwarding detection on all core links.

@@ -49,7 +49,11 @@ pub(crate) fn generate(spec: &Spec) -> Lab {
         sites: spec.sites.iter().map(site).collect(),
         planes: (1..=planes)
             .zip(&spec.controllers)
-            .map(|(id, host)| Plane { id, controller_host: host.clone() })
+            .map(|(id, (host, algorithms))| Plane {
+                id,
+                controller_host: host.clone(),
+                algorithms: algorithms.clone(),
+            })
             .collect(),
         nodes,
         links,
@@ -157,7 +161,7 @@ fn host(spec: &Spec, site: &SpecSite, number: u16) -> Node {
     let probes = Ipv6Addr::new(0x2001, 0xdb8, u16::from(site.id), number, 1, 0, 0, 0);
     host.local_prefixes = vec![prefix(probes, 80)];
     // One entry however many planes are controlled from here; `Lab::planes` says which.
-    if spec.controllers.contains(&host.name) {
+    if spec.controllers.iter().any(|(controller, _)| *controller == host.name) {
         host.programs = vec![ProgramKind::EbbController];
     }
     host

@@ -66,6 +66,23 @@ pub struct Plane {
     pub id: u8,
     /// Host on which the plane's controller runs.
     pub controller_host: String,
+    /// Algorithms of its controller.
+    pub algorithms: Algorithms,
+}
+
+/// Traffic-engineering algorithms, by the names that the controllers know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Algorithms {
+    /// For primary paths: gold, silver, bronze.
+    pub primary: [String; 3],
+    /// For backup paths.
+    pub backup: String,
+}
+
+impl Default for Algorithms {
+    fn default() -> Self {
+        Self { primary: ["cspf", "cspf", "cspf"].map(str::to_owned), backup: "rba".to_owned() }
+    }
 }
 
 /// What a node is.

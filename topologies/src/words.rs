@@ -63,3 +63,41 @@ words!(
 
 /// Names of the meshes, in priority order.
 pub const MESHES: [&str; 3] = ["gold", "silver", "bronze"];
+
+words!(
+    /// Algorithm for backup paths.
+    BackupWord(&'static str), "backup algorithm", {
+        "rba" => "rba", "srlg-rba" => "srlg-rba", "fir" => "fir", "none" => "none",
+    }
+);
+
+/// Algorithm for primary paths: a word, and for `ksp-mcf` how many paths of each pair it may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrimaryWord(pub String);
+
+impl FromStr for PrimaryWord {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let k = |k: &str| k.parse::<u16>().is_ok_and(|k| k > 0) && !k.starts_with(['0', '+']);
+        if text.strip_prefix("ksp-mcf:").is_some_and(k) {
+            return Ok(Self(text.to_owned()));
+        }
+        let words = ["cspf", "hprr", "mcf", "ksp-mcf"].map(|word| (word, word));
+        pick(text, "primary algorithm", &words).map(|word| Self(word.to_owned()))
+    }
+}
+
+impl JsonSchema for PrimaryWord {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PrimaryWord".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(cspf|hprr|mcf|ksp-mcf(:[1-9][0-9]{0,4})?)$" })
+    }
+}

@@ -30,7 +30,10 @@ pub fn config(lab: &Lab, plane: u8, host: &Path) -> ControllerConfig {
         // the aggregators spread every pair evenly over the planes
         Some(DemandFloor { src_site: site(&d.from)?, dst_site: site(&d.to)?, mesh, bps: d.rate.0 / planes })
     });
-    let classes = Mesh::BY_PRIORITY.iter().zip(lab.te.reserved_percent);
+    let algorithms = lab.plane(plane).map(|p| p.algorithms.clone()).unwrap_or_default();
+    // the lab's checks know the same names; see the test
+    let primary = algorithms.primary.iter().map(|name| name.parse().unwrap_or_default());
+    let classes = Mesh::BY_PRIORITY.iter().zip(lab.te.reserved_percent).zip(primary);
     ControllerConfig {
         plane,
         name: format!("ebb-controller-plane{plane}"),
@@ -44,9 +47,15 @@ pub fn config(lab: &Lab, plane: u8, host: &Path) -> ControllerConfig {
             .collect(),
         cycle_ms: u64::try_from(lab.te.cycle.as_millis()).unwrap_or(u64::MAX),
         te: TeSettings {
-            classes: classes.map(|(mesh, percent)| ClassSettings::new(*mesh, percent)).collect(),
+            classes: classes
+                .map(|((mesh, reserved_percent), algorithm)| ClassSettings {
+                    mesh: *mesh,
+                    reserved_percent,
+                    algorithm,
+                })
+                .collect(),
             lsps: u16::from(lab.te.lsps_per_bundle),
-            ..TeSettings::default()
+            backup: algorithms.backup.parse().unwrap_or_default(),
         },
         max_labels: lab.te.max_labels,
         demands: demands.collect(),
@@ -102,4 +111,28 @@ pub fn document(lab: &Lab, state: &ControllerState) -> Value {
 /// `eb01.prn:to-atn` for every hop.
 fn hops(path: Option<&LspPath>) -> Vec<String> {
     path.map(|p| p.hops.iter().map(|h| format!("{}:{}", h.router, h.interface)).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_that_a_lab_can_name_is_one_that_controllers_have() {
+        let base = topologies::builtin("ebb-small").unwrap();
+        for primary in ["cspf", "hprr", "mcf", "ksp-mcf", "ksp-mcf:7"] {
+            for backup in ["rba", "srlg-rba", "fir", "none"] {
+                let own = format!(
+                    "overrides:\n  1: {{algorithms: {{bronze: '{primary}'}}, backup: {backup}}}\n"
+                );
+                let (lab, _) = Lab::from_str(&format!("{base}\n{own}"), "lab.yaml").unwrap();
+                let te = config(&lab, 1, Path::new("/run")).te;
+                assert_eq!(te.classes[2].algorithm, primary.parse().unwrap());
+                assert_eq!(te.classes[0].algorithm, te::PrimaryChoice::Cspf);
+                assert_eq!(te.backup, backup.parse().unwrap());
+                // the other plane stays what it was
+                assert_eq!(config(&lab, 2, Path::new("/run")).te.classes[2].algorithm, te::PrimaryChoice::Cspf);
+            }
+        }
+    }
 }

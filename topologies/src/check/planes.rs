@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::links::{self, LinkKey, PlacedLink};
 use super::{Known, Report};
-use crate::file::{LabFile, LinkOverride, PlaneEntry};
+use crate::file::{AlgorithmsEntry, LabFile, LinkOverride, PlaneEntry};
+use crate::lab::Algorithms;
 use crate::near::suggestion;
-use crate::parse::{At, Place};
+use crate::parse::{At, Given, Place, Text};
 use crate::spec::{LinkValues, SpecSite, host_name};
+use crate::words::BackupWord;
 
 /// Fills in the planes of every link, and gives the controller host of every plane.
 pub(super) fn check(
@@ -17,17 +19,18 @@ pub(super) fn check(
     known: &Known,
     sites: &[SpecSite],
     links: &mut [PlacedLink],
-) -> Vec<String> {
+) -> Vec<(String, Algorithms)> {
+    let everywhere = file.te.0.as_ref().map_or_else(Algorithms::default, |te| {
+        algorithms(report, &Algorithms::default(), &te.algorithms, &te.backup)
+    });
     let count = planes.unwrap_or(8);
     for link in links.iter_mut() {
         link.spec.planes = vec![Some(link.base.clone()); usize::from(count)];
     }
     let dcs: Vec<&str> = sites.iter().filter(|site| site.hosts > 0).map(|site| site.name.as_str()).collect();
-    let mut controllers: Vec<String> = if dcs.is_empty() {
-        vec![String::new(); usize::from(count)]
-    } else {
-        (0..usize::from(count)).map(|plane| host_name(1, dcs[plane % dcs.len()])).collect()
-    };
+    let host = |plane: usize| if dcs.is_empty() { String::new() } else { host_name(1, dcs[plane % dcs.len()]) };
+    let mut controllers: Vec<(String, Algorithms)> =
+        (0..usize::from(count)).map(|plane| (host(plane), everywhere.clone())).collect();
     for (key, entry) in &file.overrides.0 {
         let Some(plane) = report.read(key, "plane") else { continue };
         if planes.is_some_and(|planes| plane.get() > u32::from(planes)) {
@@ -38,14 +41,35 @@ pub(super) fn check(
         let Some(index) = usize::try_from(plane.get()).ok().and_then(|plane| plane.checked_sub(1)) else {
             continue;
         };
-        if let Some(host) = controller(report, &entry.value, sites)
-            && let Some(slot) = controllers.get_mut(index)
-        {
-            *slot = host;
+        let own = algorithms(report, &everywhere, &entry.value.algorithms, &entry.value.backup);
+        let host = controller(report, &entry.value, sites);
+        if let Some(slot) = controllers.get_mut(index) {
+            slot.1 = own;
+            slot.0 = host.unwrap_or(std::mem::take(&mut slot.0));
         }
         apply(report, &entry.value, index, links, known);
     }
     controllers
+}
+
+/// What is given, in place of what holds otherwise.
+fn algorithms(
+    report: &mut Report<'_>,
+    otherwise: &Algorithms,
+    primary: &Given<AlgorithmsEntry>,
+    backup: &Given<Text<BackupWord>>,
+) -> Algorithms {
+    let mut result = otherwise.clone();
+    let entry = primary.0.clone().unwrap_or_default();
+    for (text, slot) in [&entry.gold, &entry.silver, &entry.bronze].into_iter().zip(&mut result.primary) {
+        if let Some(word) = report.read_given(text, "primary algorithm") {
+            *slot = word.0;
+        }
+    }
+    if let Some(word) = report.read_given(backup, "backup algorithm") {
+        result.backup = word.0.to_owned();
+    }
+    result
 }
 
 /// The host that an entry wants its controller on, if there is such a host.
