@@ -15,7 +15,7 @@ use tests::{Lab, kernel, mesh, note, wait_until};
 use crate::engineering::within_shares;
 
 /// The default lab's file with one text exchanged, written beside the lab's state.
-fn edited(lab: &Lab, from: &str, to: &str) -> anyhow::Result<PathBuf> {
+pub fn edited(lab: &Lab, from: &str, to: &str) -> anyhow::Result<PathBuf> {
     let text = std::fs::read_to_string(lab.cli.lab_state().join("lab.yaml")).context("lab.yaml")?;
     ensure!(text.matches(from).count() == 1, "{from:?} does not stand in the lab file once");
     let file = lab.cli.state().join("edited.yaml");
@@ -23,7 +23,8 @@ fn edited(lab: &Lab, from: &str, to: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-fn up(lab: &Lab, file: &str) -> anyhow::Result<Up> {
+/// `up` with a file.
+pub fn up(lab: &Lab, file: &str) -> anyhow::Result<Up> {
     let output = lab.cli.run(&["--format", "json", "up", file, "--timeout", "180"])?.expect(0)?;
     Ok(serde_json::from_str(&output)?)
 }

@@ -11,6 +11,8 @@ use tests::model::Model;
 use tests::traffic::{Load, Traffic, lossless};
 use tests::{Lab, note};
 
+use crate::edits;
+
 /// One hundred packets of gold in each tenth of a second, over addresses enough to use every LSP.
 const GOLD: Load<'static> =
     Load { from: Some("h1.prn"), to: Some("h1.lla"), classes: "gold", rate: 500, flows: 64 };
@@ -98,6 +100,72 @@ pub fn r1_local_repair(lab: &Lab) -> anyhow::Result<()> {
     ));
     note(format!("cut to the source's last write: median {} ms of {written:?}", written[written.len() / 2]));
     ensure!(median <= bound, "median {median} ms, bound {bound} ms");
+    Ok(())
+}
+
+/// Times a link is silenced.
+const SILENCES: usize = 3;
+
+/// Input: the lab with BFD at 40 ms x 3 and other algorithms in plane 1; controllers stopped; the link in the middle of the gold
+/// path drops every packet in both directions, both carriers up; again and again.
+/// Output: `up` brings both planes to ready; each time the sources repair by themselves and the loss ends; its length is printed.
+/// After the queues are mended the link comes back, and after the next cycle nothing is lost.
+pub fn silent_failure(lab: &Lab) -> anyhow::Result<()> {
+    let with =
+        "overrides: {1: {algorithms: {bronze: hprr}, backup: srlg-rba}}\nbfd: {interval: 40ms}\nplanes: 2";
+    let file = edits::edited(lab, "planes: 2", with)?.to_string_lossy().into_owned();
+    edits::up(lab, &file)?;
+    let (mut lengths, mut late) = (Vec::new(), Vec::new());
+    for round in 1..=SILENCES {
+        lab.ready()?;
+        let link = middle_link(lab)?;
+        lab.stop_controllers()?;
+        let traffic = Traffic::start(lab, &GOLD)?;
+        let past = lab.events()?.len();
+        let mut told = lab.cli.start(&["--format", "json", "events", "--follow"])?;
+        told.wait_for_lines(Duration::from_secs(60), |lines| lines.len() >= past)?;
+        silence(lab, &link)?;
+        told.wait_for_lines(Duration::from_secs(60), |lines| {
+            let events = lines.iter().skip(past).filter_map(|line| serde_json::from_str::<Event>(line).ok());
+            events.into_iter().any(|e| e.kind == "lsp.repaired" && e.subject == "eb01.prn")
+        })?;
+        drop(told);
+        let report = traffic.stop()?;
+        let windows = report.streams.iter().flat_map(|s| &s.loss_windows).map(|w| w.ms);
+        let length = windows.fold(0.0, f64::max);
+        note(format!("silence {round} on {link}: {} of {} lost, {length} ms", report.lost(), report.sent()));
+        lengths.push(length);
+        late.push(report.lateness_p99_ms());
+        let state = lab.status()?;
+        let shown = state.links.iter().find(|l| l.name == link).context("the link")?;
+        ensure!(shown.state == "up", "a silent link has a carrier, status says {}", shown.state);
+        lossless(&GOLD.send(&lab.cli, 2.0)?, "the time after the repair of a silent failure")?;
+        let mended = edits::up(lab, &file);
+        lab.resume_controllers()?;
+        ensure!(mended?.kernel_actions > 0, "`up` did not see the changed queues");
+    }
+    edits::up(lab, "ebb-small")?;
+    lengths.sort_by(f64::total_cmp);
+    late.sort_by(f64::total_cmp);
+    let (median, late) = (lengths[lengths.len() / 2], late[late.len() / 2]);
+    let goal = if lab.up.status.carrier == "host" { 60.0 } else { 120.0 };
+    note(format!(
+        "silent failure: median {median} ms of {lengths:?}; goal {goal} ms; timers late by {late} ms (p99)"
+    ));
+    ensure!(median <= 2.0 * goal + 4.0 * late, "median {median} ms");
+    Ok(())
+}
+
+/// Makes both ends of a link drop everything that they send: no packet fits the bucket of the shaper.
+fn silence(lab: &Lab, link: &str) -> anyhow::Result<()> {
+    for (near, far) in [(0, 1), (1, 0)] {
+        let ends: Vec<&str> = link.split("--").collect();
+        let site = ends[far].split('.').nth(1).context("site")?;
+        let device = format!("to-{site}");
+        let words = ["tc", "qdisc", "change", "dev", &device, "root", "tbf"];
+        let full = ["rate", "1mbit", "burst", "40", "limit", "1000"];
+        lab.cli.exec(ends[near], &[&words[..], &full[..]].concat())?;
+    }
     Ok(())
 }
 

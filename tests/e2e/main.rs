@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 29] = [
+    let on_lab: [(&str, OnLab); 31] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -80,6 +80,7 @@ fn trials() -> Vec<Trial> {
         ("kill_bird", kills::bird),
         ("e3_f5_edit_demands", edits::e3_f5_edit_demands),
         ("edit_capacity", edits::edit_capacity),
+        ("silent_failure", failures::silent_failure),
     ];
     let mut trials: Vec<Trial> =
         on_lab.into_iter().map(|(name, test)| Trial::test(name, move || on_shared_lab(name, test))).collect();

@@ -122,16 +122,18 @@ mod tests {
         let base = topologies::builtin("ebb-small").unwrap();
         for primary in ["cspf", "hprr", "mcf", "ksp-mcf", "ksp-mcf:7"] {
             for backup in ["rba", "srlg-rba", "fir", "none"] {
-                let own = format!(
-                    "overrides:\n  1: {{algorithms: {{bronze: '{primary}'}}, backup: {backup}}}\n"
-                );
+                let own =
+                    format!("overrides:\n  1: {{algorithms: {{bronze: '{primary}'}}, backup: {backup}}}\n");
                 let (lab, _) = Lab::from_str(&format!("{base}\n{own}"), "lab.yaml").unwrap();
                 let te = config(&lab, 1, Path::new("/run")).te;
                 assert_eq!(te.classes[2].algorithm, primary.parse().unwrap());
                 assert_eq!(te.classes[0].algorithm, te::PrimaryChoice::Cspf);
                 assert_eq!(te.backup, backup.parse().unwrap());
                 // the other plane stays what it was
-                assert_eq!(config(&lab, 2, Path::new("/run")).te.classes[2].algorithm, te::PrimaryChoice::Cspf);
+                assert_eq!(
+                    config(&lab, 2, Path::new("/run")).te.classes[2].algorithm,
+                    te::PrimaryChoice::Cspf
+                );
             }
         }
     }

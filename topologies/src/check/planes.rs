@@ -28,7 +28,8 @@ pub(super) fn check(
         link.spec.planes = vec![Some(link.base.clone()); usize::from(count)];
     }
     let dcs: Vec<&str> = sites.iter().filter(|site| site.hosts > 0).map(|site| site.name.as_str()).collect();
-    let host = |plane: usize| if dcs.is_empty() { String::new() } else { host_name(1, dcs[plane % dcs.len()]) };
+    let host =
+        |plane: usize| if dcs.is_empty() { String::new() } else { host_name(1, dcs[plane % dcs.len()]) };
     let mut controllers: Vec<(String, Algorithms)> =
         (0..usize::from(count)).map(|plane| (host(plane), everywhere.clone())).collect();
     for (key, entry) in &file.overrides.0 {
