@@ -200,7 +200,7 @@ impl Thread {
             }
             Verdict::Passes => tracing::info!(interface, "BFD: session up"),
             Verdict::Unknown(why) if changed => {
-                tracing::info!(interface, "BFD: link no longer held down: {why}")
+                tracing::info!(interface, "BFD: link no longer held down: {why}");
             }
             Verdict::Unknown(why) => tracing::debug!(interface, "BFD: link not judged: {why}"),
             Verdict::Broken(_) => {}

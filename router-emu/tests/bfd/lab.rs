@@ -174,7 +174,8 @@ impl Lab {
     /// Stops all programs.
     pub fn end_all(&mut self) {
         while let Some((node, program, _)) = self.programs.last() {
-            self.signal(&node.to_string(), &program.to_string(), Signal::SIGKILL);
+            let (node, program) = (*node, *program);
+            self.signal(node, program, Signal::SIGKILL);
         }
     }
 

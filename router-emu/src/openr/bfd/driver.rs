@@ -71,19 +71,17 @@ impl Bfd {
         // whoever would be given up may have a packet in the queue, for this thread may have come late: then all are read;
         // else one, because a second try that finds nothing would cost as much as the next wait
         let drain = self.table.overdue(now).next().is_some();
-        while readable || drain {
-            let Some(datagram) = self.ear.receive() else { break };
+        let mut more = readable || drain;
+        while more && let Some(datagram) = self.ear.receive() {
             let matching = |(_, mouth): &(String, Mouth)| {
                 mouth.ifindex() == datagram.ifindex && mouth.peer() == datagram.from
             };
             if let Some(session) = self.mouths.iter().position(matching) {
                 self.receive(now, session, datagram.bytes());
             }
-            if !drain {
-                break;
-            }
+            more = drain;
         }
-        for session in 0..self.table.len() {
+        for session in 0..self.mouths.len() {
             // a dead program's kernel has spoken by now; a dead wire's has not
             if self.table.overdue(now).any(|k| k == session) && self.mouth_says_unattended(session) {
                 self.table.unattended(now, session, &mut self.todo);

@@ -108,11 +108,6 @@ impl Table {
         self.sessions.iter().enumerate().filter(move |(_, s)| s.is_overdue(now)).map(|(k, _)| k)
     }
 
-    /// Number of sessions.
-    pub fn len(&self) -> usize {
-        self.sessions.len()
-    }
-
     /// State of a session.
     pub fn state(&self, session: usize) -> Option<State> {
         self.sessions.get(session).map(Session::state)
