@@ -68,7 +68,7 @@ fn algorithms(
         }
     }
     if let Some(word) = report.read_given(backup, "backup algorithm") {
-        result.backup = word.0.to_owned();
+        word.0.clone_into(&mut result.backup);
     }
     result
 }
