@@ -306,3 +306,15 @@ fn forty_thousand_links_are_read() {
     assert!(lab.core_links(1).count() > 40_000);
     assert_eq!(indexes(&lab).values().collect::<BTreeSet<_>>().len(), indexes(&lab).len());
 }
+
+#[test]
+fn bfd_is_off_unless_the_file_has_it() {
+    let text = builtin("ebb-small").unwrap();
+    let with = |bfd: &str| Lab::from_str(&format!("{text}\n{bfd}\n"), "x.yaml").unwrap().0.bfd;
+    assert_eq!(with(""), None);
+    let settings = |ms, multiplier| {
+        Some(topologies::lab::BfdSettings { interval: std::time::Duration::from_millis(ms), multiplier })
+    };
+    assert_eq!(with("bfd: {}"), settings(20, 3));
+    assert_eq!(with("bfd: {interval: 50ms, multiplier: 5}"), settings(50, 5));
+}

@@ -77,11 +77,14 @@ impl Line {
             self.ends[k].run(self.now, &mut out);
             self.act(k, out);
         }
+        let mut steps = 0;
         loop {
             let packet = self.flying.peek().map(|Reverse((at, ..))| *at);
             let timer = self.ends.iter().filter_map(Table::next_deadline).min();
             let Some(next) = packet.into_iter().chain(timer).min().filter(|at| *at <= end) else { break };
             self.now = self.now.max(next);
+            steps += 1;
+            assert!(steps < 1_000_000, "a deadline that is never met");
             while let Some(Reverse((at, _, to, bytes))) = self.flying.peek().copied()
                 && at <= self.now
             {
