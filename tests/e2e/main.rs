@@ -20,6 +20,7 @@ mod isolation;
 mod kills;
 mod operations;
 mod programming;
+mod scenarios;
 
 /// A test on the shared lab.
 type OnLab = fn(&Lab) -> anyhow::Result<()>;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 31] = [
+    let on_lab: [(&str, OnLab); 35] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -67,6 +68,10 @@ fn trials() -> Vec<Trial> {
         ("p1_reprogram_every_cycle", programming::p1_reprogram_every_cycle),
         ("p4_empty_controller", programming::p4_empty_controller),
         ("r1_local_repair", failures::r1_local_repair),
+        ("f7_strict_priority", scenarios::f7_strict_priority),
+        ("r2_srlg_cut", scenarios::r2_srlg_cut),
+        ("r3_primary_and_backup", scenarios::r3_primary_and_backup),
+        ("r8_node_death", scenarios::r8_node_death),
         ("r4_fallback_and_back", failures::r4_fallback_and_back),
         ("r5_without_controllers", failures::r5_without_controllers),
         ("link_cut_in_status", failures::link_cut_in_status),
