@@ -191,7 +191,7 @@ pub fn killed_up() -> anyhow::Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let victims = [Victim::World, Victim::Keeper, Victim::Up];
     for n in 0..moments {
-        let delay = Duration::from_millis(random.random_range(200..15_000));
+        let delay = Duration::from_millis(random.random_range(200..10_000));
         let victim = victims[n % victims.len()];
         kill_at(&cli, delay, victim)?;
         before

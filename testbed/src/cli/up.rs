@@ -33,7 +33,7 @@ pub async fn up(global: &Global, args: Up) -> anyhow::Result<u8> {
     prepare(&state)?;
     let _lock = lock(&state)?;
     let mut progress = Progress::new(global.quiet);
-    let running = Running::at(&lab.name, &state)?;
+    let running = answering(&lab.name, &state).await?;
     if running.is_none() {
         std::fs::write(state.path().join("lab.yaml"), &text.text).context("cannot write lab.yaml")?;
     }
@@ -47,6 +47,27 @@ pub async fn up(global: &Global, args: Up) -> anyhow::Result<u8> {
         _ = terminate.recv() => return Err(interrupted(&lab.name)),
     };
     report(global, &lab, &done, &progress)
+}
+
+/// The running lab if it answers. One that has just been killed may still hold its lock while the kernel takes it down, and
+/// is then waited for until it is gone.
+async fn answering(name: &str, state: &StateDir) -> anyhow::Result<Option<Running>> {
+    let began = Instant::now();
+    while let Some(running) = Running::at(name, state)? {
+        if client::hello(&running.endpoint, &running.token, PATIENT_HELLO).await {
+            return Ok(Some(running));
+        }
+        if began.elapsed() > MUTE_FOR {
+            return Err(Failure::new(
+                Code::Failed,
+                format!("lab {name} runs, but its supervisor has not answered for {} s", MUTE_FOR.as_secs()),
+            )
+            .hint("`testbed down` ends it whatever its state; then say `up` again")
+            .into());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(None)
 }
 
 fn interrupted(lab: &str) -> anyhow::Error {
@@ -111,6 +132,8 @@ async fn bring_up(
 const QUICK_HELLO: Duration = Duration::from_millis(150);
 /// Wait for it later on.
 const PATIENT_HELLO: Duration = Duration::from_secs(2);
+/// How long a running lab may be mute before `up` gives up on it.
+const MUTE_FOR: Duration = Duration::from_secs(15);
 /// When later begins.
 const QUICK_FOR: Duration = Duration::from_secs(6);
 
