@@ -80,7 +80,7 @@ impl Guest {
         let small = self.clock != Clock::Hpet;
         add(
             "machine",
-            if small { "microvm,x-option-roms=off,rtc=on".to_owned() } else { "q35,hpet=on".to_owned() },
+            if small { "microvm,rtc=on".to_owned() } else { "q35,hpet=on".to_owned() },
         );
         match self.accel {
             Accel::Kvm => add("accel", "kvm".to_owned()),
