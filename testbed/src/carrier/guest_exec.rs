@@ -76,6 +76,7 @@ fn boot(kernel: &Kernel, accel: Accel, world: &World, run: &[String]) -> Result<
         initramfs: path,
         accel,
         clock: if accel == Accel::Kvm { clock::Clock::Hypervisor } else { clock::for_emulation() },
+        small: qemu::small_machine(),
         cpus: qemu::cpus(),
         memory_mib: qemu::memory_for(32),
         console: Some(world.state.join("console.log")),

@@ -282,6 +282,7 @@ fn start_guest(order: &Order, wanted: &GuestOrder, leash: Leash) -> Result<(Chil
         initramfs: path,
         accel: wanted.accel,
         clock: if wanted.accel == Accel::Kvm { clock::Clock::Hypervisor } else { clock::for_emulation() },
+        small: qemu::small_machine(),
         cpus: qemu::cpus(),
         memory_mib: wanted.memory_mib,
         console: Some(order.state.join("console.log")),

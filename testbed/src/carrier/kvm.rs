@@ -90,6 +90,7 @@ fn probe(kernel: &Kernel) -> Result<Verdict> {
         initramfs: archive,
         accel: Accel::Kvm,
         clock: Clock::Hypervisor,
+        small: qemu::small_machine(),
         cpus: 1,
         memory_mib: 512,
         console: None,
