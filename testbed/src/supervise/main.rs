@@ -21,7 +21,7 @@ pub fn run() -> anyhow::Result<Carrier> {
     let surroundings = inside::prepare()?;
     let state = StateDir::at(surroundings.state);
     let carrier = surroundings.carrier;
-    prepare()?;
+    prepare(carrier)?;
     let token = std::fs::read_to_string(state.token())
         .with_context(|| format!("cannot read the API token {}", state.token().display()))?;
     let token = token.trim().to_owned();
@@ -49,13 +49,17 @@ pub fn run() -> anyhow::Result<Carrier> {
 }
 
 /// Folders and the hosts file that programs expect.
-fn prepare() -> anyhow::Result<()> {
+fn prepare(carrier: Carrier) -> anyhow::Result<()> {
     for dir in ["/run/netns", "/run/testbed", "/run/bird"] {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {dir}"))?;
     }
     let hosts = "/run/testbed/hosts";
     if !Path::new(hosts).exists() {
         std::fs::copy("/etc/hosts", hosts).or_else(|_| std::fs::write(hosts, "").map(|()| 0))?;
+    }
+    // a bare system may lack the file; in a guest the root is a view of our own
+    if carrier == Carrier::Vm && !Path::new("/etc/hosts").exists() {
+        std::fs::write("/etc/hosts", "").context("cannot make /etc/hosts")?;
     }
     mount(Some(hosts), "/etc/hosts", None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .context("cannot bind the lab's names over /etc/hosts")?;
