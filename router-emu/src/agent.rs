@@ -114,6 +114,20 @@ pub fn watch(monitor: Monitor) -> anyhow::Result<AsyncFd<Monitor>> {
     registered.map_err(|e| anyhow::anyhow!("cannot watch for kernel events: {}", e.into_parts().1))
 }
 
+/// Moves a thread, 0 for the calling one, into a scheduling class (`SCHED_*`) with a static priority.
+///
+/// # Errors
+/// No such thread, or no privilege.
+pub fn set_scheduler(thread: i32, class: i32, priority: i32) -> std::io::Result<()> {
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: the call reads one small structure that lives on our stack.
+    // JUSTIFICATION: nix has no wrapper for sched_setscheduler.
+    if unsafe { libc::sched_setscheduler(thread, class, &raw const param) } == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error())
+}
+
 /// Whether the calling thread runs before all ordinary ones (`SCHED_FIFO`, lowest level).
 ///
 /// For threads that packets wait for, and only while they do: whatever takes long is done in the ordinary class. Without
@@ -131,15 +145,12 @@ impl Urgency {
             return;
         }
         let class = if urgent { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
-        let param = libc::sched_param { sched_priority: i32::from(urgent) };
-        // SAFETY: the call reads one small structure that lives on our stack.
-        // JUSTIFICATION: nix has no wrapper for sched_setscheduler.
-        if unsafe { libc::sched_setscheduler(0, class, &raw const param) } == 0 {
-            self.urgent = urgent;
-        } else {
-            let why = std::io::Error::last_os_error();
-            tracing::warn!("repairs run at the usual priority: {why}");
-            self.refused = true;
+        match set_scheduler(0, class, i32::from(urgent)) {
+            Ok(()) => self.urgent = urgent,
+            Err(why) => {
+                tracing::warn!("repairs run at the usual priority: {why}");
+                self.refused = true;
+            }
         }
     }
 

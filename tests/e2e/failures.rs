@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use router_emu::label::{Mesh, Sid};
 use tests::capture::Capture;
-use tests::documents::Event;
+use tests::documents::{Event, ProbeReport};
 use tests::mesh;
 use tests::model::Model;
 use tests::traffic::{Load, Traffic, lossless};
@@ -38,6 +38,22 @@ fn middle_link(lab: &Lab) -> anyhow::Result<String> {
     Ok(hop.link())
 }
 
+/// Sends gold while `fail` breaks something, until the source says that it has repaired.
+fn until_repaired(lab: &Lab, fail: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<ProbeReport> {
+    let traffic = Traffic::start(lab, &GOLD)?;
+    let past = lab.events()?.len();
+    // listened to, because every question costs processor time while it is measured
+    let mut told = lab.cli.start(&["--format", "json", "events", "--follow"])?;
+    told.wait_for_lines(Duration::from_secs(60), |lines| lines.len() >= past)?;
+    fail()?;
+    told.wait_for_lines(Duration::from_secs(60), |lines| {
+        let events = lines.iter().skip(past).filter_map(|line| serde_json::from_str::<Event>(line).ok());
+        events.into_iter().any(|e| e.kind == "lsp.repaired" && e.subject == "eb01.prn")
+    })?;
+    drop(told);
+    traffic.stop()
+}
+
 /// Input: gold packets from prn to lla; all controllers stopped; the link in the middle of the path cut, again and again,
 /// each time after the controllers have put everything back.
 /// Output: each time LSPs are on their backup and the loss ends by itself; the time from the cut to the last lost packet is
@@ -47,18 +63,7 @@ pub fn r1_local_repair(lab: &Lab) -> anyhow::Result<()> {
     for round in 1..=cuts() {
         let link = middle_link(lab)?;
         lab.stop_controllers()?;
-        let traffic = Traffic::start(lab, &GOLD)?;
-        let past = lab.events()?.len();
-        // listened to, because every question costs processor time while it is measured
-        let mut told = lab.cli.start(&["--format", "json", "events", "--follow"])?;
-        told.wait_for_lines(Duration::from_secs(60), |lines| lines.len() >= past)?;
-        lab.cli.ok(&["link", "cut", &link])?;
-        told.wait_for_lines(Duration::from_secs(60), |lines| {
-            let events = lines.iter().skip(past).filter_map(|line| serde_json::from_str::<Event>(line).ok());
-            events.into_iter().any(|e| e.kind == "lsp.repaired" && e.subject == "eb01.prn")
-        })?;
-        drop(told);
-        let report = traffic.stop()?;
+        let report = until_repaired(lab, || lab.cli.ok(&["link", "cut", &link]).map(drop))?;
         let lsps = lab.status()?.plane(1)?.lsps;
         ensure!(lsps.on_backup > 0 && lsps.programmed == lsps.wanted, "after the repair: {lsps:?}");
         let events = lab.events()?;
@@ -120,17 +125,7 @@ pub fn silent_failure(lab: &Lab) -> anyhow::Result<()> {
         lab.ready()?;
         let link = middle_link(lab)?;
         lab.stop_controllers()?;
-        let traffic = Traffic::start(lab, &GOLD)?;
-        let past = lab.events()?.len();
-        let mut told = lab.cli.start(&["--format", "json", "events", "--follow"])?;
-        told.wait_for_lines(Duration::from_secs(60), |lines| lines.len() >= past)?;
-        silence(lab, &link)?;
-        told.wait_for_lines(Duration::from_secs(60), |lines| {
-            let events = lines.iter().skip(past).filter_map(|line| serde_json::from_str::<Event>(line).ok());
-            events.into_iter().any(|e| e.kind == "lsp.repaired" && e.subject == "eb01.prn")
-        })?;
-        drop(told);
-        let report = traffic.stop()?;
+        let report = until_repaired(lab, || silence(lab, &link))?;
         let windows = report.streams.iter().flat_map(|s| &s.loss_windows).map(|w| w.ms);
         let length = windows.fold(0.0, f64::max);
         note(format!("silence {round} on {link}: {} of {} lost, {length} ms", report.lost(), report.sent()));

@@ -4,10 +4,7 @@
 mod common;
 
 use common::ring::{cut, name};
-use common::{Call, FakeLock, FakePlane, Verdict, config, ring};
-use ebb::controller::Controller;
-use ebb::drains::Drains;
-use ebb::stats::StatsSink;
+use common::{Call, FakePlane, Verdict, config, controller, ring};
 use proptest::prelude::*;
 
 /// One troubled cycle.
@@ -45,15 +42,7 @@ async fn run(troubles: Vec<Trouble>, chords: Vec<(usize, usize)>, always: bool) 
     let mut c = config(12, 4);
     c.always_reprogram = always;
     let p = FakePlane::new(&c, ring(12, &chords));
-    let fresh = || {
-        Controller::new(
-            c.clone(),
-            p.clone(),
-            FakeLock::default(),
-            StatsSink::none(),
-            Drains::in_memory().unwrap(),
-        )
-    };
+    let fresh = || controller(&c, &p);
     let mut ctl = fresh();
     for t in troubles {
         if t.restart {

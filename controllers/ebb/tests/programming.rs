@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::ring::{connect, cut, name};
-use common::{Call, FakeLock, FakePlane, Verdict, config, ring};
+use common::{Call, FakeLock, FakePlane, Verdict, config, controller, ring};
 use ebb::config::ControllerConfig;
 use ebb::controller::Controller;
 use ebb::drains::Drains;
@@ -20,16 +20,6 @@ fn plane() -> (ControllerConfig, FakePlane) {
     let c = config(10, 5);
     let p = FakePlane::new(&c, ring(10, &[]));
     (c, p)
-}
-
-fn controller(c: &ControllerConfig, p: &FakePlane) -> Controller<FakePlane, FakeLock> {
-    Controller::new(
-        c.clone(),
-        p.clone(),
-        FakeLock::default(),
-        StatsSink::none(),
-        Drains::in_memory().unwrap(),
-    )
 }
 
 fn key(src: u8, dst: u8, mesh: Mesh) -> Sid {

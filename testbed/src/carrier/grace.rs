@@ -7,6 +7,8 @@
 
 use std::fs;
 
+use router_emu::agent::set_scheduler;
+
 /// One above the agents' (`router_emu::agent::Urgency`).
 pub const PRIORITY: i32 = 2;
 /// Names of the threads, `kernel/rcu/tree.c`.
@@ -23,11 +25,8 @@ pub fn first() {
         if !named.is_ok_and(|name| name.starts_with(THREADS)) {
             continue;
         }
-        let param = libc::sched_param { sched_priority: PRIORITY };
-        // SAFETY: the call reads one small structure that lives on our stack.
-        // JUSTIFICATION: nix has no wrapper for sched_setscheduler.
-        if unsafe { libc::sched_setscheduler(pid, libc::SCHED_FIFO, &raw const param) } != 0 {
-            tracing::warn!("grace periods keep their usual priority: {}", std::io::Error::last_os_error());
+        if let Err(why) = set_scheduler(pid, libc::SCHED_FIFO, PRIORITY) {
+            tracing::warn!("grace periods keep their usual priority: {why}");
         }
     }
 }
