@@ -7,7 +7,9 @@
 pub mod split;
 
 use std::fmt;
+use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 pub use split::{Segment, intermediates, segment_starts, split};
 
 /// First label value that is a binding SID (bit 19).
@@ -23,7 +25,8 @@ pub const BUNDLE_SIZE: usize = 16;
 pub const MAX_SLOTS: usize = 63;
 
 /// A traffic class, most important first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Infrastructure control plane.
     Icp,
@@ -86,6 +89,25 @@ impl Class {
             Self::Silver => Mesh::Silver,
             Self::Bronze => Mesh::Bronze,
         }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A word that names no class.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no traffic class; there are icp, gold, silver and bronze")]
+pub struct UnknownClass(String);
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    fn from_str(text: &str) -> Result<Self, UnknownClass> {
+        Self::ALL.into_iter().find(|c| c.name() == text).ok_or_else(|| UnknownClass(text.to_owned()))
     }
 }
 

@@ -8,6 +8,16 @@ use tests::documents::Up;
 use tests::traffic::{Load, lossless};
 use tests::{Lab, note};
 
+/// Counters of four queues, in the order of priority.
+fn class_queues(list: &Value) -> anyhow::Result<()> {
+    let list = list.as_array().context("class queues")?;
+    let classes: Vec<&Value> = list.iter().map(|q| &q["class"]).collect();
+    ensure!(classes == ["icp", "gold", "silver", "bronze"], "{list:?}");
+    let fields = ["/packets", "/bytes", "/dropped", "/waiting"];
+    ensure!(list.iter().all(|q| fields.iter().all(|f| at(q, f).is_ok_and(is_number))), "{list:?}");
+    Ok(())
+}
+
 /// Input: `up` of the default lab on an empty state folder.
 /// Output: exit code 0, every plane ready with all its LSPs, every program running.
 pub fn up_ready(lab: &Lab) -> anyhow::Result<()> {
@@ -140,6 +150,7 @@ pub fn status_shape(lab: &Lab) -> anyhow::Result<()> {
             ensure!(is_number(at(plane, field)?), "{field} is no number: {plane}");
         }
         ensure!(at(plane, "/reason")?.is_string(), "reason: {plane}");
+        class_queues(at(plane, "/queues")?)?;
     }
     let list = |name: &str| at(&document, name).and_then(|v| v.as_array().context("a list"));
     ensure!(list("/nodes")?.len() == 20, "12 routers, 4 aggregators, 4 hosts: {}", list("/nodes")?.len());
@@ -155,6 +166,12 @@ pub fn status_shape(lab: &Lab) -> anyhow::Result<()> {
         let fields = ["/name", "/kind", "/state", "/capacity", "/rtt"];
         ensure!(fields.iter().all(|f| at(link, f).is_ok_and(Value::is_string)), "{link}");
         ensure!(is_number(at(link, "/rate_bps")?) && at(link, "/srlgs")?.is_array(), "{link}");
+        let ends = at(link, "/queues")?.as_array().context("queues")?;
+        ensure!(ends.len() == if link["kind"] == "core" { 2 } else { 0 }, "queues of {link}");
+        for end in ends {
+            ensure!(at(end, "/from")?.is_string(), "{end}");
+            class_queues(at(end, "/classes")?)?;
+        }
     }
     // five in each router, BIRD in each aggregator, a controller per plane
     ensure!(list("/programs")?.len() == 12 * 5 + 4 + 2, "{} programs", list("/programs")?.len());

@@ -15,8 +15,18 @@ const SIZE: u32 = 1400;
 /// Packets a second of that size that a link of the default lab carries (20 Mbit/s).
 const CAPACITY: f64 = 1_700.0;
 
-/// Sends three classes from prn to atn at once; sent and lost by class.
+/// What the queues from prn to atn have dropped so far, by class.
+fn dropped(lab: &Lab) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+    let status = lab.status()?;
+    let link = status.links.iter().find(|l| l.name == "eb01.atn--eb01.prn").context("no link prn-atn")?;
+    let end = link.queues.iter().find(|end| end.from == "eb01.prn").context("no queues from prn")?;
+    Ok(end.classes.iter().map(|q| (q.class.name(), q.dropped)).collect())
+}
+
+/// Sends three classes from prn to atn at once; sent and lost by class. The queues of the link must have dropped exactly what
+/// the probes miss.
 fn compete(lab: &Lab, rates: [(&'static str, u32); 3]) -> anyhow::Result<BTreeMap<&'static str, (u64, u64)>> {
+    let before = dropped(lab)?;
     let mut runs = Vec::new();
     for (class, rate) in rates {
         let (rate, size) = (rate.to_string(), SIZE.to_string());
@@ -30,6 +40,11 @@ fn compete(lab: &Lab, rates: [(&'static str, u32); 3]) -> anyhow::Result<BTreeMa
         let output = run.finish(Duration::from_secs(60))?.expect(0)?;
         let report: ProbeReport = serde_json::from_str(&output)?;
         result.insert(class, (report.sent(), report.lost()));
+    }
+    let after = dropped(lab)?;
+    for (class, (_, lost)) in &result {
+        let counted = after[class] - before[class];
+        ensure!(counted == *lost, "{class}: {lost} lost, but the queues of the link dropped {counted}");
     }
     Ok(result)
 }

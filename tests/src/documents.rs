@@ -1,5 +1,6 @@
 //! The documents that `testbed` prints, as `docs/status.md` describes them.
 
+use router_emu::label::Class;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,6 +36,8 @@ pub struct Plane {
     pub lsps: Lsps,
     /// What entered from the fabric.
     pub traffic: Traffic,
+    /// Class queues of its core links, summed up.
+    pub queues: Vec<ClassQueue>,
     /// Why not ready.
     pub reason: String,
 }
@@ -57,6 +60,30 @@ pub struct Traffic {
     pub packets: u64,
     /// Bytes.
     pub bytes: u64,
+}
+
+/// Counters of a class's queue.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct ClassQueue {
+    /// Class.
+    pub class: Class,
+    /// Sent.
+    pub packets: u64,
+    /// Sent.
+    pub bytes: u64,
+    /// Dropped because the queue was full.
+    pub dropped: u64,
+    /// In the queue now.
+    pub waiting: u64,
+}
+
+/// The class queues of one direction of a link.
+#[derive(Clone, Debug, Deserialize)]
+pub struct EndQueues {
+    /// Node that sends.
+    pub from: String,
+    /// Most important class first.
+    pub classes: Vec<ClassQueue>,
 }
 
 /// A node.
@@ -93,6 +120,8 @@ pub struct Link {
     pub rtt: String,
     /// Shared-risk groups.
     pub srlgs: Vec<String>,
+    /// Class queues of core links.
+    pub queues: Vec<EndQueues>,
 }
 
 /// A program.

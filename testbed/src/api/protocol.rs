@@ -1,5 +1,6 @@
 //! Requests, replies, and the documents that people parse: status and events.
 
+use router_emu::label::Class;
 use serde::{Deserialize, Serialize};
 use topologies::lab::{Lab, LinkKind, Role};
 
@@ -266,6 +267,10 @@ pub struct PlaneStatus {
     pub routes: Count,
     /// Packets and bytes that entered the plane from the fabric so far, by the route-agents' counters.
     pub traffic: TrafficTotal,
+    /// Queues of the plane's core links, by class, all summed up; most important first. Empty where links have no class
+    /// queues.
+    #[serde(default)]
+    pub queues: Vec<ClassQueue>,
     /// Why it is not ready, in a few words; empty if it is.
     pub reason: String,
 }
@@ -297,6 +302,30 @@ pub struct TrafficTotal {
     pub packets: u64,
     /// Bytes, emulated.
     pub bytes: u64,
+}
+
+/// What the kernel counts of one class's queue since the queue was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassQueue {
+    /// Class.
+    pub class: Class,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent, emulated, link headers included.
+    pub bytes: u64,
+    /// Packets dropped because the queue was full.
+    pub dropped: u64,
+    /// Packets waiting right now.
+    pub waiting: u64,
+}
+
+/// The queues of one direction of a link in [`Status`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndQueues {
+    /// Node that sends.
+    pub from: String,
+    /// By class, most important first.
+    pub classes: Vec<ClassQueue>,
 }
 
 /// A node in [`Status`].
@@ -339,6 +368,9 @@ pub struct LinkStatus {
     pub rtt: String,
     /// Shared-risk groups.
     pub srlgs: Vec<String>,
+    /// Class queues of both directions, where there are any.
+    #[serde(default)]
+    pub queues: Vec<EndQueues>,
 }
 
 /// A program in [`Status`].

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::api::protocol::{Event, Health, LinkStatus, ProgramStatus, Status};
+use crate::api::protocol::{ClassQueue, Event, Health, LinkStatus, ProgramStatus, Status};
 
 /// Prints a JSON document; a closed pipe is no error.
 pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
@@ -60,11 +60,12 @@ pub fn status(s: &Status) -> String {
                 p.lsps.on_backup.to_string(),
                 format!("{}/{}", p.bgp.up, p.bgp.wanted),
                 p.traffic.packets.to_string(),
+                drops(&p.queues),
                 p.reason.clone(),
             ]
         })
         .collect();
-    out += &table(&["PLANE", "STATE", "LSPS", "ON BACKUP", "BGP", "PACKETS IN", "NOTE"], &rows);
+    out += &table(&["PLANE", "STATE", "LSPS", "ON BACKUP", "BGP", "PACKETS IN", "DROPPED", "NOTE"], &rows);
     let _ =
         writeln!(out, "\n{} nodes, {}, {}", s.nodes.len(), links_line(&s.links), programs_line(&s.programs));
     let cut: Vec<&LinkStatus> = s.links.iter().filter(|l| l.state != "up").collect();
@@ -84,6 +85,24 @@ pub fn status(s: &Status) -> String {
         let _ = writeln!(out, "\ntry: testbed exec {a} -- ping -c3 {b}");
     }
     out
+}
+
+/// Packets that full queues dropped, by class: `bronze 12, silver 3`.
+fn drops(queues: &[ClassQueue]) -> String {
+    let lost = queues.iter().filter(|q| q.dropped > 0).map(|q| format!("{} {}", q.class, q.dropped));
+    let lost: Vec<String> = lost.rev().collect();
+    if lost.is_empty() { "0".to_owned() } else { lost.join(", ") }
+}
+
+/// The same for a link, with the sending end: `eb01.prn: bronze 12`.
+fn link_drops(link: &LinkStatus) -> String {
+    let lossy = link.queues.iter().filter(|end| end.classes.iter().any(|q| q.dropped > 0));
+    let ends: Vec<String> = lossy.map(|end| format!("{}: {}", end.from, drops(&end.classes))).collect();
+    match (link.queues.is_empty(), ends.is_empty()) {
+        (true, _) => "-".to_owned(),
+        (false, true) => "0".to_owned(),
+        (false, false) => ends.join("; "),
+    }
 }
 
 fn host_pair(s: &Status) -> (Option<&str>, Option<&str>) {
@@ -118,10 +137,11 @@ fn link_table(links: &[&LinkStatus]) -> String {
                 if l.rate_bps == 0 { "-".to_owned() } else { format!("{:.1} Mbit/s", mega(l.rate_bps)) },
                 l.rtt.clone(),
                 l.srlgs.join(","),
+                link_drops(l),
             ]
         })
         .collect();
-    table(&["LINK", "STATE", "PLANE", "CAPACITY", "EMULATED", "RTT", "SRLGS"], &rows)
+    table(&["LINK", "STATE", "PLANE", "CAPACITY", "EMULATED", "RTT", "SRLGS", "DROPPED"], &rows)
 }
 
 fn mega(bps: u64) -> f64 {

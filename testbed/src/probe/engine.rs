@@ -185,7 +185,7 @@ fn open_hosts(spec: &Spec, netns_dir: &Path) -> Result<BTreeMap<String, HostSock
         let mut send: BTreeMap<u8, u16> = BTreeMap::new();
         for stream in spec.streams.iter().filter(|s| s.from == *name) {
             let ports = if host.sources.is_some() { 1 } else { stream.flows.min(MAX_PORTS) };
-            let most = send.entry(stream.class.dscp()).or_default();
+            let most = send.entry(stream.class.probe_dscp()).or_default();
             *most = (*most).max(ports);
         }
         hosts.insert(name.clone(), socket::open(&socket::namespace(netns_dir, name), &send)?);
@@ -209,7 +209,10 @@ fn out_streams(spec: &Spec, hosts: &mut BTreeMap<String, HostSockets>) -> Vec<Ou
         let (from, to) = (&spec.hosts[&stream.from], &spec.hosts[&stream.to]);
         let port = ports.get(stream.to.as_str()).copied().unwrap_or(0);
         streams.push(OutStream {
-            sockets: sockets.get(&(stream.from.as_str(), stream.class.dscp())).cloned().unwrap_or_default(),
+            sockets: sockets
+                .get(&(stream.from.as_str(), stream.class.probe_dscp()))
+                .cloned()
+                .unwrap_or_default(),
             sources: from
                 .sources
                 .map_or_else(|| vec![from.address], |prefix| sources(prefix, index, stream.flows)),

@@ -71,7 +71,7 @@ impl StreamReport {
             from: spec.from.clone(),
             to: spec.to.clone(),
             class: spec.class,
-            dscp: spec.class.dscp(),
+            dscp: spec.class.probe_dscp(),
             flows: spec.flows,
             sent: c.sent,
             received: c.received,

@@ -1,12 +1,11 @@
 //! What to send.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::Ipv6Addr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+pub use router_emu::label::Class;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use topologies::lab::{Lab, Node};
@@ -22,65 +21,9 @@ pub const MAX_PAYLOAD: u16 = 8_900;
 /// Most packets per second of all streams together.
 pub const MAX_RATE: u64 = 50_000;
 
-/// Traffic class, highest priority first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// Infrastructure control plane.
-    Icp,
-    /// Gold.
-    Gold,
-    /// Silver.
-    Silver,
-    /// Bronze.
-    Bronze,
-}
-
-impl Class {
-    /// All classes, highest priority first.
-    pub const ALL: [Self; 4] = [Self::Icp, Self::Gold, Self::Silver, Self::Bronze];
-
-    /// Code point that probes of this class carry, the first of the class's range.
-    pub const fn dscp(self) -> u8 {
-        match self {
-            Self::Icp => 48,
-            Self::Gold => 32,
-            Self::Silver => 16,
-            Self::Bronze => 0,
-        }
-    }
-
-    /// Name, lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Icp => "icp",
-            Self::Gold => "gold",
-            Self::Silver => "silver",
-            Self::Bronze => "bronze",
-        }
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Class {
-    type Err = SpecError;
-
-    fn from_str(s: &str) -> Result<Self, SpecError> {
-        Self::ALL.into_iter().find(|c| c.name() == s).ok_or_else(|| SpecError::Class(s.to_string()))
-    }
-}
-
 /// A specification that cannot be run.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// Unknown class.
-    #[error("{0:?} is no traffic class; there are icp, gold, silver and bronze")]
-    Class(String),
     /// Not a host and not a site with hosts.
     #[error("{name:?} is neither a host nor a site with hosts; hosts of this lab: {hosts}")]
     Host {
@@ -310,7 +253,8 @@ mod tests {
             text,
             "the rate of all streams in packets per second is 80000; it must be between 1 and 50000"
         );
-        assert!(matches!("platinum".parse::<Class>(), Err(SpecError::Class(_))));
+        let error = "platinum".parse::<Class>().unwrap_err().to_string();
+        assert_eq!(error, "\"platinum\" is no traffic class; there are icp, gold, silver and bronze");
         assert_eq!("icp".parse(), Ok(Class::Icp));
     }
 }

@@ -53,7 +53,7 @@ pub fn sites_without_plane(lab: &Lab, plane: u8) -> anyhow::Result<Vec<String>> 
 pub async fn unreached(lab: &Lab) -> anyhow::Result<Vec<String>> {
     let lab = lab.clone();
     let matrix = move || {
-        let dscp = crate::probe::Class::Gold.dscp();
+        let dscp = crate::probe::Class::Gold.probe_dscp();
         crate::probe::reach(&lab, Path::new("/run/netns"), dscp, SOURCES, ANSWER)
     };
     let report = tokio::task::spawn_blocking(matrix).await??;

@@ -14,6 +14,7 @@ pub mod handle;
 pub mod main;
 mod parts;
 pub mod programs;
+mod queues;
 pub mod reaper;
 pub mod repairs;
 pub mod status;

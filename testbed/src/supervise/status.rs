@@ -14,6 +14,7 @@ use topologies::lab::{Lab, LinkKind, Role, SiteKind};
 
 use super::files::run_dir;
 use super::parts;
+use super::queues::Queues;
 use crate::api::protocol::{
     Count, Health, LinkStatus, LspCount, NodeStatus, PartMode, PlaneStatus, ProgramStatus, Status,
     TrafficTotal,
@@ -120,7 +121,8 @@ pub fn wanted_lsps(lab: &Lab) -> u32 {
     dcs * dcs.saturating_sub(1) * MESHES * u32::from(lab.te.lsps_per_bundle)
 }
 
-async fn plane(lab: &Lab, id: u8, drained: bool, programs: &[ProgramStatus]) -> PlaneStatus {
+async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStatus {
+    let programs = &known.programs;
     let routers = routers(lab, id);
     let views = join_all(routers.iter().map(|r| ask(&r.name))).await;
     let dcs = dcs(lab);
@@ -166,7 +168,8 @@ async fn plane(lab: &Lab, id: u8, drained: bool, programs: &[ProgramStatus]) -> 
         (false, true) => Health::Ready,
         (false, false) => Health::Degraded,
     };
-    PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, reason }
+    let queues = known.queues.of_plane(lab, id);
+    PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, queues, reason }
 }
 
 /// At most three names.
@@ -190,11 +193,13 @@ pub struct Known<'a> {
     pub converging: bool,
     /// Programs.
     pub programs: Vec<ProgramStatus>,
+    /// Counters of the class queues.
+    pub queues: Queues,
 }
 
 /// The whole status.
 pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
-    let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known.programs));
+    let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known));
     let drains = lab.planes.iter().map(|p| parts::in_force(lab, p.id));
     let (planes, drains) = tokio::join!(join_all(planes), join_all(drains));
     let drains: Vec<DrainRow> = drains.into_iter().flatten().collect();
@@ -213,7 +218,7 @@ pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
         uptime_s: known.uptime_s,
         planes,
         nodes: lab.nodes.iter().map(|n| node_status(n, &drains)).collect(),
-        links: lab.links.iter().map(|l| link_status(lab, l, known.cut, &drains)).collect(),
+        links: lab.links.iter().map(|l| link_status(lab, l, &known, &drains)).collect(),
         programs: known.programs,
     }
 }
@@ -241,14 +246,14 @@ fn node_status(node: &topologies::lab::Node, drains: &[DrainRow]) -> NodeStatus 
 fn link_status(
     lab: &Lab,
     link: &topologies::lab::Link,
-    cut: &BTreeSet<String>,
+    known: &Known<'_>,
     drains: &[DrainRow],
 ) -> LinkStatus {
     LinkStatus {
         name: link.name.clone(),
         kind: link.kind,
         plane: link.plane,
-        state: if cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
+        state: if known.cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
         drained: [&link.a, &link.b].iter().find_map(|end| drained(drains, &end.node, &end.interface)),
         capacity: link.capacity.to_string(),
         rate_bps: if link.kind == LinkKind::Core {
@@ -258,5 +263,6 @@ fn link_status(
         },
         rtt: link.rtt.to_string(),
         srlgs: link.srlgs.clone(),
+        queues: known.queues.of_link(link),
     }
 }

@@ -12,6 +12,7 @@ use topologies::lab::Lab;
 
 use super::events::{Events, monotonic_ns};
 use super::programs::Programs;
+use super::queues::Queues;
 use super::reaper::Reaper;
 use super::repairs::Watchers;
 use super::{drain, files, parts, status};
@@ -316,6 +317,10 @@ impl World {
     /// The status of `lab`.
     pub async fn status(&self, lab: &Lab) -> Status {
         let view = self.view();
+        let looked_at = lab.clone();
+        // a lab that is just being changed may have no answer; the rest of the status does not depend on it
+        let queues = tokio::task::spawn_blocking(move || Queues::read(&looked_at)).await;
+        let queues = queues.ok().and_then(Result::ok).unwrap_or_default();
         let known = status::Known {
             carrier: self.carrier,
             uptime_s: self.started.elapsed().as_secs(),
@@ -323,6 +328,7 @@ impl World {
             drained: &view.drained,
             converging: self.converging.load(Ordering::Relaxed),
             programs: self.programs.status(),
+            queues,
         };
         status::status(lab, known).await
     }

@@ -111,6 +111,32 @@ impl Kernel for LinuxKernel {
     }
 }
 
+/// Reads the counters of the class queues in the namespaces that have names in `base`, by (node, interface); names without
+/// a namespace are left out. Works with sockets of its own, so that looking never waits for a change.
+///
+/// # Errors
+/// When a namespace cannot be entered or the kernel refuses a question.
+pub fn class_queues<'a>(
+    base: &Path,
+    nodes: impl Iterator<Item = &'a str>,
+) -> Result<BTreeMap<(String, String), [tc::Stats; 4]>, KernelError> {
+    let open = |node: &'a str| Some((node, netns::open(&base.join(node)).ok().filter(netns::is_namespace)?));
+    let held: Vec<(&str, OwnedFd)> = nodes.filter_map(open).collect();
+    let fds: Vec<BorrowedFd<'_>> = held.iter().map(|(_, fd)| fd.as_fd()).collect();
+    let look = |_| {
+        let mut socket = Socket::open(socket::ROUTE)?;
+        let bands = queue::bands(&tc::dump(&mut socket, None)?);
+        let names = if bands.is_empty() { Vec::new() } else { link::dump(&mut socket)? };
+        let named = names.into_iter().filter_map(|l| Some((l.name, *bands.get(&l.ifindex)?)));
+        Ok::<_, KernelError>(named.collect::<Vec<_>>())
+    };
+    let mut all = BTreeMap::new();
+    for ((node, _), found) in held.iter().zip(netns::tour(&fds, look)?) {
+        all.extend(found?.into_iter().map(|(name, stats)| (((*node).to_owned(), name), stats)));
+    }
+    Ok(all)
+}
+
 /// Finds out what the kernel can do, by trying it in a namespace that is gone afterwards.
 ///
 /// # Errors

@@ -102,3 +102,41 @@ pub fn of_interfaces(queues: &[QdiscInfo]) -> BTreeMap<u32, Queue> {
     };
     found.into_iter().map(finish).collect()
 }
+
+/// Counters of the four bands of each interface that has them, most important class first.
+pub fn bands(queues: &[QdiscInfo]) -> BTreeMap<u32, [tc::Stats; BANDS as usize]> {
+    let mut found: BTreeMap<u32, [tc::Stats; BANDS as usize]> = BTreeMap::new();
+    for qdisc in queues {
+        let band = (0..BANDS).find(|band| qdisc.parent == tc::handle(PRIO, u16::from(*band) + 1));
+        let Some(band) = band else { continue };
+        if let Some(place) = found.entry(qdisc.ifindex).or_default().get_mut(usize::from(band)) {
+            *place = qdisc.stats;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_are_told_apart_by_their_parents() {
+        let qdisc = |ifindex, parent, packets| QdiscInfo {
+            ifindex,
+            handle: 1,
+            parent,
+            kind: "pfifo".into(),
+            details: Details::Pfifo(50),
+            stats: tc::Stats { packets, ..tc::Stats::default() },
+        };
+        let seen = bands(&[
+            qdisc(7, tc::handle(PRIO, 4), 40),
+            qdisc(7, tc::handle(PRIO, 1), 10),
+            qdisc(7, tc::handle(TBF, 1), 99),
+            qdisc(8, tc::ROOT, 99),
+        ]);
+        assert_eq!(seen.keys().collect::<Vec<_>>(), [&7]);
+        assert_eq!(seen[&7].map(|s| s.packets), [10, 0, 0, 40]);
+    }
+}
