@@ -18,6 +18,8 @@ pub const UP_THROTTLE: Nanos = 100 * MS;
 struct Link {
     peer: Peer,
     announced: bool,
+    /// When it came about.
+    since: Nanos,
 }
 
 /// The router's own adjacencies.
@@ -38,7 +40,7 @@ impl Adjacencies {
 
     /// A link counts; it is announced with the next round of good news.
     pub fn up(&mut self, now: Nanos, interface: &str, peer: Peer) {
-        self.links.insert(interface.to_owned(), Link { peer, announced: false });
+        self.links.insert(interface.to_owned(), Link { peer, announced: false, since: now });
         self.later(now);
     }
 
@@ -85,7 +87,9 @@ impl Adjacencies {
         }
     }
 
-    /// The database to announce. An adjacency that `before` had in the same form keeps its time of change.
+    /// The database to announce. An adjacency that `before` had in the same form keeps its time of change, unless it came
+    /// about later: `before` may be of an earlier life, which lost the link, said so by a flare, and ended before it
+    /// could withdraw the adjacency. Whoever heard that flare waits for an adjacency that is younger.
     pub fn database(&self, now: Nanos, before: Option<&AdjacencyDatabase>) -> AdjacencyDatabase {
         let adjacencies = self
             .config
@@ -109,6 +113,7 @@ impl Adjacencies {
                     changed_ns: 0,
                 };
                 let old = before.and_then(|b| b.adjacencies.iter().find(|a| a.interface == core.name));
+                let old = old.filter(|old| old.changed_ns >= link.since);
                 adjacency.changed_ns = old.map_or(now, |old| old.changed_ns);
                 if old.is_some_and(|old| *old != adjacency) {
                     adjacency.changed_ns = now;
@@ -131,5 +136,40 @@ impl Adjacencies {
 
     fn later(&mut self, now: Nanos) {
         self.announce_at.get_or_insert(now + UP_THROTTLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adjacency_is_never_older_than_the_life_that_announces_it() {
+        let config: RouterConfig = serde_json::from_str(
+            r#"{"node": "a", "plane": 1, "site": 1, "site_name": "a", "is_dc": true, "loopback": "::1",
+                "run_dir": "/r", "state_dir": "/s", "max_labels": 3, "openr": {}, "interfaces": [
+                {"name": "to-b", "label": 1002, "peer_link_local": "fe80::2", "capacity_bps": 1, "declared_rtt_us": 1, "srlgs": []}]}"#,
+        )
+        .unwrap();
+        let peer = || Peer {
+            node: "b".into(),
+            interface: "to-a".into(),
+            address: "fe80::2".parse().unwrap(),
+            store_port: 1,
+            rtt_us: 500,
+        };
+        let changed = |database: &AdjacencyDatabase| database.adjacencies[0].changed_ns;
+        let mut first = Adjacencies::new(config.clone(), Drains::default());
+        first.up(100, "to-b", peer());
+        first.announce_all();
+        let before = first.database(110, None);
+        assert_eq!(changed(&before), 110);
+        assert_eq!(changed(&first.database(200, Some(&before))), 110, "nothing has changed");
+        let mut second = Adjacencies::new(config, Drains::default());
+        second.up(300, "to-b", peer());
+        second.announce_all();
+        let again = second.database(310, Some(&before));
+        assert_eq!(changed(&again), 310, "the first life may have flared at 250");
+        assert_eq!(changed(&second.database(400, Some(&again))), 310);
     }
 }
