@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tests::lab::{self, Guard, Lab};
-use tests::{cli, evidence};
+use tests::{cli, evidence, results};
 
 mod basics;
 mod edits;
@@ -46,6 +46,10 @@ fn main() -> ExitCode {
     };
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(guard);
+    match results::write() {
+        Ok(path) => println!("table of results: {}", path.display()),
+        Err(error) => eprintln!("no table of results: {error:#}"),
+    }
     conclusion.exit_code()
 }
 
@@ -88,18 +92,23 @@ fn trials() -> Vec<Trial> {
         ("silent_failure", failures::silent_failure),
     ];
     let mut trials: Vec<Trial> =
-        on_lab.into_iter().map(|(name, test)| Trial::test(name, move || on_shared_lab(name, test))).collect();
-    trials.push(Trial::test("two_labs", || on_shared_lab("two_labs", isolation::two_labs)));
-    trials.push(Trial::test("down_twice", || on_shared_lab_last("down_twice", isolation::down_twice)));
+        on_lab.into_iter().map(|(name, test)| trial(name, move || on_shared_lab(name, test))).collect();
+    trials.push(trial("two_labs", || on_shared_lab("two_labs", isolation::two_labs)));
+    trials.push(trial("down_twice", || on_shared_lab_last("down_twice", isolation::down_twice)));
     let alone: [(&str, Alone); 3] = [
         ("interrupted_up", isolation::interrupted_up),
         ("killed_up", isolation::killed_up),
         ("up_without_root", isolation::up_without_root),
     ];
     trials.extend(alone.into_iter().map(|(name, test)| {
-        Trial::test(name, move || caught(name, test).map_err(|message| Failed::from(beside(name, &message))))
+        trial(name, move || caught(name, test).map_err(|message| Failed::from(beside(name, &message))))
     }));
     trials
+}
+
+/// A test whose outcome is kept for the table of results.
+fn trial(name: &'static str, test: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Trial {
+    Trial::test(name, move || results::record(name, test))
 }
 
 /// Runs a test; a panic is a failure with its message.

@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod lab;
 pub mod mesh;
 pub mod model;
+pub mod results;
 pub mod traffic;
 pub mod wait;
 
@@ -24,5 +25,6 @@ pub use wait::wait_until;
 pub fn note(text: impl AsRef<str>) {
     for line in text.as_ref().lines() {
         println!("    {line}");
+        results::noted(line);
     }
 }

@@ -11,7 +11,8 @@ use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 cargo xtask testbed ARGS…   build, then run the testbed (`cargo xtask testbed --help` for its own help)
-cargo xtask test [--full]   set-up, formatting, lints, unit tests, end-to-end tests; --full runs the long forms
+cargo xtask test [--full]   set-up, formatting, lints, unit tests, end-to-end tests; --full runs the long forms and
+                            writes docs/results.md
 cargo xtask setup           only install what this machine lacks
 cargo xtask build           only build
 ";
@@ -90,7 +91,9 @@ fn test(args: &[String]) -> Result<u8, Stop> {
     } else {
         eprintln!("xtask: no clippy in this toolchain: lints are not checked");
     }
-    let long: &[(&str, &str)] = if full { &[("TESTBED_E2E_FULL", "1")] } else { &[] };
+    // tests run in their package's folder
+    let long = [("TESTBED_E2E_FULL", "1"), ("TESTBED_E2E_RESULTS", "../docs/results.md")];
+    let long: &[(&str, &str)] = if full { &long } else { &[] };
     build::cargo_with("tests", &["test", "--release", "--workspace", "--no-fail-fast"], long)?;
     if full {
         let ignored = ["test", "--release", "-p", "testbed", "--test", "carrier", "--", "--ignored"];

@@ -35,7 +35,7 @@ pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
             if watch {
                 print!("\x1b[H\x1b[2J");
             }
-            print!("{}", show::status(&status));
+            print!("{}", show::status(show::Paint::of_stdout(), &status));
             std::io::stdout().flush()?;
         }
         if !watch {

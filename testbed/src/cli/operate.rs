@@ -42,7 +42,7 @@ pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
             if global.format == Format::Json {
                 show::json(&serde_json::json!({"version": 1, "lab": status.lab, "links": status.links}))?;
             } else {
-                print!("{}", show::links(&status));
+                print!("{}", show::links(show::Paint::of_stdout(), &status));
             }
             Ok(0)
         }

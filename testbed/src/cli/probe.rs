@@ -19,8 +19,9 @@ pub async fn probe(global: &Global, args: Probe) -> anyhow::Result<u8> {
     let spec = spec(&lab, &args)?;
     let mut progress = Progress::new(global.quiet);
     progress.say(&format!(
-        "{} streams of {} packets/s for {} s",
+        "{} {} of {} packets/s for {} s",
         spec.streams.len(),
+        if spec.streams.len() == 1 { "stream" } else { "streams" },
         args.rate,
         args.duration
     ));

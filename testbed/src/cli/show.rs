@@ -1,7 +1,7 @@
 //! Text for people: status, links, programs.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use crate::api::protocol::{ClassQueue, Event, Health, LinkStatus, ProgramStatus, Status};
 
@@ -15,36 +15,66 @@ pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     }
 }
 
-/// Rows of cells as left-aligned columns.
-pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+/// Colours for a person at a terminal: none if standard output is something else, or if `NO_COLOR` is set
+/// (<https://no-color.org>).
+#[derive(Clone, Copy, Debug)]
+pub struct Paint(bool);
+
+impl Paint {
+    /// What standard output wants.
+    pub fn of_stdout() -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        Self(std::io::stdout().is_terminal() && !unwanted)
+    }
+
+    /// `padded` in the colour of the state that `word` names, if it names one.
+    fn state(self, word: &str, padded: &str) -> String {
+        let code = match word {
+            "ready" | "up" | "running" => "32",
+            "drained" | "stopped" | "converging" | "paused" => "33",
+            "degraded" | "cut" | "waiting" | "down" => "31",
+            _ => return padded.to_owned(),
+        };
+        self.with(code, padded)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Rows of cells as left-aligned columns; words for states in their colours.
+pub fn table(paint: Paint, header: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|h| h.len()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let mut text = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut out = String::new();
-        for (cell, width) in cells.zip(&widths) {
-            let _ = write!(out, "{cell:<width$}  ");
-        }
-        text.push_str(out.trim_end());
-        text.push('\n');
+    let line = |cells: &[&str], style: &dyn Fn(&str, &str) -> String| {
+        // nothing is padded at the end of a line
+        let filled = cells.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
+        let padded = cells.iter().zip(&widths).take(filled).enumerate().map(|(i, (cell, &width))| {
+            let width = if i + 1 == filled { 0 } else { width };
+            style(cell, &format!("{cell:<width$}"))
+        });
+        padded.collect::<Vec<_>>().join("  ") + "\n"
     };
-    line(&mut header.iter().copied());
+    let mut text = line(header, &|_, padded| paint.with("2", padded));
     for row in rows {
-        line(&mut row.iter().map(String::as_str));
+        let cells: Vec<&str> = row.iter().map(String::as_str).collect();
+        text += &line(&cells, &|word, padded| paint.state(word, padded));
     }
     text
 }
 
 /// The whole status for a terminal.
-pub fn status(s: &Status) -> String {
+pub fn status(paint: Paint, s: &Status) -> String {
+    let state = s.state.to_string();
     let mut out = format!(
         "lab {}   {}   carrier {}   up {}   bandwidth 1:{}\n\n",
         s.lab,
-        s.state,
+        paint.state(&state, &state),
         s.carrier,
         duration(s.uptime_s),
         s.bandwidth_divisor
@@ -65,19 +95,23 @@ pub fn status(s: &Status) -> String {
             ]
         })
         .collect();
-    out += &table(&["PLANE", "STATE", "LSPS", "ON BACKUP", "BGP", "PACKETS IN", "DROPPED", "NOTE"], &rows);
+    out += &table(
+        paint,
+        &["PLANE", "STATE", "LSPS", "ON BACKUP", "BGP", "PACKETS IN", "DROPPED", "NOTE"],
+        &rows,
+    );
     let _ =
         writeln!(out, "\n{} nodes, {}, {}", s.nodes.len(), links_line(&s.links), programs_line(&s.programs));
     let cut: Vec<&LinkStatus> = s.links.iter().filter(|l| l.state != "up").collect();
     if !cut.is_empty() {
         out.push('\n');
-        out += &link_table(&cut);
+        out += &link_table(paint, &cut);
     }
     let odd: Vec<&ProgramStatus> =
         s.programs.iter().filter(|p| p.state != "running" || p.restarts > 0).collect();
     if !odd.is_empty() {
         out.push('\n');
-        out += &program_table(&odd);
+        out += &program_table(paint, &odd);
     }
     if s.state == Health::Ready
         && let (Some(a), Some(b)) = host_pair(s)
@@ -121,11 +155,11 @@ fn programs_line(programs: &[ProgramStatus]) -> String {
 }
 
 /// Links for a terminal.
-pub fn links(s: &Status) -> String {
-    link_table(&s.links.iter().collect::<Vec<_>>())
+pub fn links(paint: Paint, s: &Status) -> String {
+    link_table(paint, &s.links.iter().collect::<Vec<_>>())
 }
 
-fn link_table(links: &[&LinkStatus]) -> String {
+fn link_table(paint: Paint, links: &[&LinkStatus]) -> String {
     let rows: Vec<Vec<String>> = links
         .iter()
         .map(|l| {
@@ -141,14 +175,14 @@ fn link_table(links: &[&LinkStatus]) -> String {
             ]
         })
         .collect();
-    table(&["LINK", "STATE", "PLANE", "CAPACITY", "EMULATED", "RTT", "SRLGS", "DROPPED"], &rows)
+    table(paint, &["LINK", "STATE", "PLANE", "CAPACITY", "EMULATED", "RTT", "SRLGS", "DROPPED"], &rows)
 }
 
 fn mega(bps: u64) -> f64 {
     f64::from(u32::try_from(bps / 1000).unwrap_or(u32::MAX)) / 1000.0
 }
 
-fn program_table(programs: &[&ProgramStatus]) -> String {
+fn program_table(paint: Paint, programs: &[&ProgramStatus]) -> String {
     let rows: Vec<Vec<String>> = programs
         .iter()
         .map(|p| {
@@ -160,7 +194,7 @@ fn program_table(programs: &[&ProgramStatus]) -> String {
             ]
         })
         .collect();
-    table(&["PROGRAM", "STATE", "RESTARTS", "LAST EXIT"], &rows)
+    table(paint, &["PROGRAM", "STATE", "RESTARTS", "LAST EXIT"], &rows)
 }
 
 /// One event for a terminal.
@@ -195,5 +229,24 @@ fn duration(seconds: u64) -> String {
         60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
         3600..86400 => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
         _ => format!("{}d {}h", seconds / 86400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_with_and_without_colours() {
+        let rows = [
+            vec!["1".to_owned(), "ready".to_owned(), String::new()],
+            vec!["12".into(), "x".into(), "n".into()],
+        ];
+        let plain = table(Paint(false), &["P", "STATE", "NOTE"], &rows);
+        assert_eq!(plain, "P   STATE  NOTE\n1   ready\n12  x      n\n");
+        let coloured = table(Paint(true), &["P", "STATE", "NOTE"], &rows);
+        assert!(coloured.contains("\x1b[32mready\x1b[0m\n"), "{coloured:?}");
+        let stripped = coloured.replace("\x1b[32m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+        assert_eq!(stripped, plain);
     }
 }

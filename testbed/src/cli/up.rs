@@ -216,7 +216,7 @@ fn report(global: &Global, lab: &Lab, done: &Done, progress: &Progress) -> anyho
             }
         }
     }
-    print!("{}", show::status(&done.status));
+    print!("{}", show::status(show::Paint::of_stdout(), &done.status));
     println!("ready after {:.1} s", progress.elapsed().as_secs_f64());
     Ok(0)
 }
