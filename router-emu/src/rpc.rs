@@ -7,14 +7,48 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint, Uri, server::Router};
 
 use crate::config::CONTROL_TCLASS;
 
 /// Deadline for one RPC where the caller has no better idea.
 pub const RPC_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What an agent's RPC service is made of: every call becomes a message to the agent's loop, `C`, which carries the place
+/// for its answer.
+#[derive(Debug)]
+pub struct Front<C> {
+    commands: mpsc::Sender<C>,
+}
+
+// derived, it would ask for calls that can be copied
+impl<C> Clone for Front<C> {
+    fn clone(&self) -> Self {
+        Self { commands: self.commands.clone() }
+    }
+}
+
+impl<C> Front<C> {
+    /// Sends calls to `commands`.
+    pub const fn new(commands: mpsc::Sender<C>) -> Self {
+        Self { commands }
+    }
+
+    /// Sends a call and waits for its answer.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when the loop has ended.
+    pub async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> C) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || Status::unavailable("the agent is ending; try again");
+        self.commands.send(command(reply)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())
+    }
+}
 
 /// Serves `router` on TCP `[::]:port` and on the unix socket `path` until `stop` ends.
 ///

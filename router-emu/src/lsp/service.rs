@@ -1,7 +1,7 @@
 //! The RPC service: every call becomes a message to the agent's loop.
 
 use futures::stream::{self, BoxStream, StreamExt as _};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, oneshot};
 use tokio_stream::wrappers::BroadcastStream;
 use tonic::{Request, Response, Status};
 
@@ -10,6 +10,7 @@ use crate::proto::{
     DumpBundlesReply, DumpBundlesRequest, GetCountersReply, GetCountersRequest, LspEvent, ProgramBundleReply,
     ProgramBundleRequest, WatchEventsRequest,
 };
+use crate::rpc::Front;
 
 /// A call with the place for its answer.
 #[derive(Debug)]
@@ -25,24 +26,7 @@ pub enum Command {
 }
 
 /// Front of the agent's loop.
-#[derive(Clone, Debug)]
-pub struct Service {
-    commands: mpsc::Sender<Command>,
-}
-
-impl Service {
-    /// A service that sends its calls to `commands`.
-    pub const fn new(commands: mpsc::Sender<Command>) -> Self {
-        Self { commands }
-    }
-
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
-        let (reply, answer) = oneshot::channel();
-        let ended = || Status::unavailable("the agent is ending; try again");
-        self.commands.send(command(reply)).await.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())
-    }
-}
+pub type Service = Front<Command>;
 
 #[tonic::async_trait]
 impl LspAgent for Service {

@@ -1,6 +1,6 @@
 //! The RPC service: every call becomes a message to the agent's loop.
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use crate::proto::route_agent_server::RouteAgent;
@@ -8,6 +8,7 @@ use crate::proto::{
     DumpRoutesReply, DumpRoutesRequest, GetTrafficReply, GetTrafficRequest, ProgramMapReply,
     ProgramMapRequest,
 };
+use crate::rpc::Front;
 
 /// A call with the place for its answer.
 #[derive(Debug)]
@@ -21,24 +22,7 @@ pub enum Command {
 }
 
 /// Front of the agent's loop.
-#[derive(Clone, Debug)]
-pub struct Service {
-    commands: mpsc::Sender<Command>,
-}
-
-impl Service {
-    /// A service that sends its calls to `commands`.
-    pub const fn new(commands: mpsc::Sender<Command>) -> Self {
-        Self { commands }
-    }
-
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
-        let (reply, answer) = oneshot::channel();
-        let ended = || Status::unavailable("the agent is ending; try again");
-        self.commands.send(command(reply)).await.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())
-    }
-}
+pub type Service = Front<Command>;
 
 #[tonic::async_trait]
 impl RouteAgent for Service {
