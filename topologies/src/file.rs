@@ -11,7 +11,7 @@ use crate::name::{HostName, LabName, SiteName, SrlgName};
 use crate::parse::{At, Entries, Given, Text};
 use crate::scalar::{Ratio, Switch, Whole};
 use crate::units::{Capacity, Period, Rtt};
-use crate::words::{BackupWord, DelayMode, Mesh, PrimaryWord, SiteWord};
+use crate::words::{BackupWord, DelayMode, LockWord, Mesh, PrimaryWord, ReprogramWord, SiteWord};
 
 /// Number of a plane.
 pub type PlaneNumber = Whole<1, 8>;
@@ -49,6 +49,9 @@ pub struct LabFile {
     /// Settings of the traffic-engineering controllers.
     #[serde(default)]
     pub te: Given<TeEntry>,
+    /// Replicas of the planes' controllers, and the lock by which one of each plane leads.
+    #[serde(default)]
+    pub controllers: Given<ControllersEntry>,
     /// Detection of links that lose everything while both ends have a carrier; off without this field.
     #[serde(default)]
     pub bfd: Given<BfdEntry>,
@@ -183,6 +186,25 @@ pub struct TeEntry {
     /// Algorithm for backup paths; `rba` by default.
     #[serde(default)]
     pub backup: Given<Text<BackupWord>>,
+    /// Whether a cycle programs only the bundles whose paths have changed (`changed`, the default) or all (`always`).
+    #[serde(default)]
+    pub reprogram: Given<Text<ReprogramWord>>,
+}
+
+/// Replicas of the planes' controllers: one leads, the others stand by.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ControllersEntry {
+    /// Controllers of each plane, on hosts of one data centre after the other; 1 by default.
+    #[serde(default)]
+    pub replicas: Given<Text<Whole<1, 9>>>,
+    /// What makes sure that one of them leads: `embedded` (a file that all of them see, the default) or `etcd` (a
+    /// lock service in the lab's own data centres).
+    #[serde(default)]
+    pub lock: Given<Text<LockWord>>,
+    /// Members of the etcd cluster, each on the first host of another data centre: 1, 3 (the default) or 5.
+    #[serde(default)]
+    pub members: Given<Text<Whole<1, 5>>>,
 }
 
 /// Algorithms for primary paths by class: `cspf`, `hprr`, `mcf`, `ksp-mcf` (512 paths per pair), `ksp-mcf:64`.

@@ -9,7 +9,7 @@ use ipnet::Ipv6Net;
 
 use crate::index;
 use crate::lab::{
-    End, Interface, Lab, Link, LinkKind, Node, Plane, ProgramKind, Role, Site, SiteKind, StaticRoute,
+    End, Interface, Lab, Link, LinkKind, Lock, Node, Plane, ProgramKind, Role, Site, SiteKind, StaticRoute,
 };
 use crate::spec::{
     LinkValues, Spec, SpecLink, SpecSite, aggregator_name, core_interface, host_name, parallel_suffix,
@@ -51,16 +51,32 @@ pub(crate) fn generate(spec: &Spec) -> Lab {
             .zip(&spec.controllers)
             .map(|(id, (host, algorithms))| Plane {
                 id,
-                controller_host: host.clone(),
+                controller_hosts: replica_hosts(spec, host),
                 algorithms: algorithms.clone(),
             })
             .collect(),
         nodes,
         links,
+        lock: spec.lock.clone(),
         te: spec.te.clone(),
         bfd: spec.bfd.clone(),
         demands: spec.demands.clone(),
     }
+}
+
+/// Hosts of a plane's controllers, the first of which is given: one data centre after the other, in each of them one host
+/// after the other.
+fn replica_hosts(spec: &Spec, first: &str) -> Vec<String> {
+    let dcs: Vec<&SpecSite> = spec.sites.iter().filter(|site| site.hosts > 0).collect();
+    let (number, site) = first.strip_prefix('h').and_then(|f| f.split_once('.')).unwrap_or_default();
+    let number = number.parse::<usize>().unwrap_or(1).saturating_sub(1);
+    let Some(start) = dcs.iter().position(|dc| dc.name == site) else { return vec![first.to_owned()] };
+    let host = |replica: usize| {
+        let dc = dcs[(start + replica) % dcs.len()];
+        let round = (number + replica / dcs.len()) % usize::from(dc.hosts);
+        host_name(u16::try_from(round + 1).unwrap_or(1), &dc.name)
+    };
+    (0..usize::from(spec.replicas)).map(host).collect()
 }
 
 /// The core links of a plane.
@@ -160,9 +176,12 @@ fn host(spec: &Spec, site: &SpecSite, number: u16) -> Node {
     let mut host = node(host_name(number, &site.name), Role::Host, site, host_address(site.id, number, 1));
     let probes = Ipv6Addr::new(0x2001, 0xdb8, u16::from(site.id), number, 1, 0, 0, 0);
     host.local_prefixes = vec![prefix(probes, 80)];
-    // One entry however many planes are controlled from here; `Lab::planes` says which.
-    if spec.controllers.iter().any(|(controller, _)| *controller == host.name) {
-        host.programs = vec![ProgramKind::EbbController];
+    // One entry however many controllers run here; `Lab::planes` says which.
+    if spec.controllers.iter().any(|(first, _)| replica_hosts(spec, first).contains(&host.name)) {
+        host.programs.push(ProgramKind::EbbController);
+    }
+    if matches!(&spec.lock, Lock::Etcd { members } if members.contains(&host.name)) {
+        host.programs.push(ProgramKind::Etcd);
     }
     host
 }

@@ -29,6 +29,8 @@ pub struct Lab {
     pub nodes: Vec<Node>,
     /// Links by name.
     pub links: Vec<Link>,
+    /// What makes sure that one controller of a plane leads.
+    pub lock: Lock,
     /// Settings of the traffic-engineering controllers.
     pub te: TeSettings,
     /// Detection of silent failures on core links, if it runs.
@@ -64,10 +66,25 @@ pub enum SiteKind {
 pub struct Plane {
     /// Number from 1.
     pub id: u8,
-    /// Host on which the plane's controller runs.
-    pub controller_host: String,
+    /// Hosts on which the replicas of the plane's controller run, in order; there is at least one, and a host can stand
+    /// here more than once.
+    pub controller_hosts: Vec<String>,
     /// Algorithms of its controller.
     pub algorithms: Algorithms,
+}
+
+/// The lock by which one controller of a plane leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lock {
+    /// A file that all replicas see.
+    #[default]
+    Embedded,
+    /// An etcd cluster.
+    Etcd {
+        /// Hosts of its members, by name.
+        members: Vec<String>,
+    },
 }
 
 /// Traffic-engineering algorithms, by the names that the controllers know.
@@ -234,6 +251,8 @@ pub enum ProgramKind {
     RouteAgent,
     /// The plane's traffic-engineering controller.
     EbbController,
+    /// A member of the lock service.
+    Etcd,
 }
 
 /// Traffic-engineering settings of the lab.
@@ -248,6 +267,8 @@ pub struct TeSettings {
     pub max_labels: u8,
     /// Share of the remaining capacity that a class may use, percent: gold, silver, bronze.
     pub reserved_percent: [u8; 3],
+    /// Whether every cycle programs all bundles, changed or not.
+    pub reprogram_always: bool,
 }
 
 /// Bidirectional forwarding detection on the core links.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lab::{End, Interface, Lab, Link, LinkKind, Node, Plane, Role, Site, SiteKind};
+use crate::lab::{End, Interface, Lab, Link, LinkKind, Lock, Node, Plane, Role, Site, SiteKind};
 use crate::units::Capacity;
 
 impl Lab {
@@ -76,9 +76,20 @@ impl Lab {
         self.links.iter().filter(move |link| link.touches(node))
     }
 
-    /// The planes whose controllers run on a host.
-    pub fn planes_controlled_from<'a>(&'a self, host: &'a str) -> impl Iterator<Item = u8> + 'a {
-        self.planes.iter().filter(move |plane| plane.controller_host == host).map(|plane| plane.id)
+    /// The controllers that run on a host: plane, and number among the plane's replicas, from 1.
+    pub fn controllers_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = (u8, u8)> + 'a {
+        self.planes.iter().flat_map(move |plane| {
+            let replicas = (1..).zip(&plane.controller_hosts);
+            replicas.filter(move |(_, at)| *at == host).map(|(replica, _)| (plane.id, replica))
+        })
+    }
+
+    /// Hosts of the members of the lock service; none if there is no such service.
+    pub fn etcd_members(&self) -> &[String] {
+        match &self.lock {
+            Lock::Embedded => &[],
+            Lock::Etcd { members } => members,
+        }
     }
 
     /// Shared-risk groups with the names of their links.

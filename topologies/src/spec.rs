@@ -1,6 +1,6 @@
 //! A lab file after its checks: plain values, every default filled in, every reference resolved.
 
-use crate::lab::{Algorithms, BfdSettings, DemandFloor, SiteKind, TeSettings};
+use crate::lab::{Algorithms, BfdSettings, DemandFloor, Lock, SiteKind, TeSettings};
 use crate::units::{Capacity, Rtt};
 
 /// What the generator works from.
@@ -13,8 +13,11 @@ pub(crate) struct Spec {
     pub sites: Vec<SpecSite>,
     /// Links by sites and parallel number.
     pub links: Vec<SpecLink>,
-    /// Per plane, the host of its controller and its algorithms.
+    /// Per plane, the host of its first controller and its algorithms.
     pub controllers: Vec<(String, Algorithms)>,
+    /// Controllers of each plane.
+    pub replicas: u8,
+    pub lock: Lock,
     pub te: TeSettings,
     pub bfd: Option<BfdSettings>,
     pub demands: Vec<DemandFloor>,

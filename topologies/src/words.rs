@@ -71,6 +71,15 @@ words!(
     }
 );
 
+words!(
+    /// What makes sure that one controller of a plane leads: whether it is etcd.
+    LockWord(bool), "lock of controllers", { "embedded" => false, "etcd" => true }
+);
+words!(
+    /// Which bundles a cycle programs: whether it is all of them.
+    ReprogramWord(bool), "way to reprogram", { "changed" => false, "always" => true }
+);
+
 /// Algorithm for primary paths: a word, and for `ksp-mcf` how many paths of each pair it may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrimaryWord(pub String);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use topologies::lab::{Lab, LinkKind};
+use topologies::lab::{Lab, LinkKind, Lock, ProgramKind};
 use topologies::{builtin, builtins, labs};
 
 fn lab(name: &str) -> Lab {
@@ -221,8 +221,8 @@ fn order_in_the_file_does_not_matter() {
 #[test]
 fn overrides_change_one_plane() {
     let large = lab("ebb-6x4");
-    assert_eq!(large.planes[3].controller_host, "h1.cln");
-    assert_eq!(large.plane(1).unwrap().controller_host, "h1.atn");
+    assert_eq!(large.planes[3].controller_hosts, ["h1.cln"]);
+    assert_eq!(large.plane(1).unwrap().controller_hosts, ["h1.atn"]);
     assert!(large.link("eb04.ams--eb04.nyc").is_none());
     assert_eq!(large.link("eb01.cln--eb01.nyc").unwrap().capacity.to_string(), "400G");
     assert_eq!(large.link("eb04.cln--eb04.nyc").unwrap().capacity.to_string(), "200G");
@@ -317,4 +317,24 @@ fn bfd_is_off_unless_the_file_has_it() {
     };
     assert_eq!(with("bfd: {}"), settings(20, 3));
     assert_eq!(with("bfd: {interval: 50ms, multiplier: 5}"), settings(50, 5));
+}
+
+#[test]
+fn replicas_go_from_one_data_centre_to_the_next() {
+    let text =
+        builtin("ebb-small").unwrap().replace("frc: {id: 3, kind: dc}", "frc: {id: 3, kind: dc, hosts: 2}");
+    let with = |more: &str| Lab::from_str(&format!("{text}\n{more}\n"), "x.yaml").unwrap().0;
+    let lab = with("controllers: {replicas: 6, lock: etcd}");
+    let hosts = |lab: &Lab, plane| lab.plane(plane).unwrap().controller_hosts.join(" ");
+    assert_eq!(hosts(&lab, 1), "h1.atn h1.frc h1.lla h1.prn h1.atn h2.frc");
+    assert_eq!(hosts(&lab, 2), "h1.frc h1.lla h1.prn h1.atn h2.frc h1.lla");
+    let members = ["h1.atn", "h1.frc", "h1.lla"].map(str::to_owned).to_vec();
+    assert_eq!(lab.lock, Lock::Etcd { members });
+    let programs = |lab: &Lab, host| lab.node(host).unwrap().programs.clone();
+    assert_eq!(programs(&lab, "h1.lla"), [ProgramKind::EbbController, ProgramKind::Etcd]);
+    assert_eq!(programs(&lab, "h1.prn"), [ProgramKind::EbbController]);
+    assert_eq!(lab.controllers_on("h1.atn").collect::<Vec<_>>(), [(1, 1), (1, 5), (2, 4)]);
+    // the first host of the plane's own choice, and no service by default
+    let lab = with("controllers: {replicas: 2}\noverrides: {1: {controller: h2.frc}}");
+    assert_eq!((hosts(&lab, 1), lab.lock), ("h2.frc h1.lla".to_owned(), Lock::Embedded));
 }

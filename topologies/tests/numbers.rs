@@ -129,7 +129,7 @@ fn programs_and_label_tables() {
         ProgramKind::RouteAgent,
     ];
     for node in &lab.nodes {
-        let controlled = lab.planes_controlled_from(&node.name).count();
+        let controlled = lab.controllers_on(&node.name).count();
         match node.role {
             Role::Router => {
                 assert_eq!((&node.programs[..], node.platform_labels), (&router[..], 524_288 + (7 << 11)));
@@ -141,12 +141,13 @@ fn programs_and_label_tables() {
         }
     }
     // Plane p: first host of the p-th data centre by name.
-    let hosts: Vec<&str> = lab.planes.iter().map(|plane| plane.controller_host.as_str()).collect();
+    let hosts: Vec<&str> =
+        lab.planes.iter().flat_map(|plane| &plane.controller_hosts).map(String::as_str).collect();
     assert_eq!(hosts, ["h1.atn", "h1.frc"]);
     let eight = builtin("ebb-small").unwrap().replace("planes: 2", "planes: 8");
     let eight = Lab::from_str(&eight, "x.yaml").unwrap().0;
-    assert_eq!(eight.plane(5).unwrap().controller_host, "h1.atn");
-    assert_eq!(eight.planes_controlled_from("h1.atn").collect::<Vec<_>>(), [1, 5]);
+    assert_eq!(eight.plane(5).unwrap().controller_hosts, ["h1.atn"]);
+    assert_eq!(eight.controllers_on("h1.atn").collect::<Vec<_>>(), [(1, 1), (5, 1)]);
 }
 
 #[test]

@@ -30,7 +30,10 @@ pub const RUN: &[Package] = &[
 ];
 
 /// What the tests need beyond that.
-pub const TEST: &[Package] = &[package("tcpdump", &["/usr/bin/tcpdump", "/usr/sbin/tcpdump"], "captures")];
+pub const TEST: &[Package] = &[
+    package("tcpdump", &["/usr/bin/tcpdump", "/usr/sbin/tcpdump"], "captures"),
+    package("etcd-server", &["/usr/bin/etcd"], "the lock of labs with several controllers a plane"),
+];
 
 impl Package {
     fn installed(&self) -> bool {
@@ -116,7 +119,7 @@ impl Drop for NoServices {
             let _ = std::fs::remove_file(POLICY);
             // installed by us, used only inside labs: not at the next boot either
             let _ = Command::new("systemctl")
-                .args(["disable", "bird.service"])
+                .args(["disable", "bird.service", "etcd.service"])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status();

@@ -5,6 +5,8 @@ use std::future::Future;
 use router_emu::proto;
 use thiserror::Error;
 
+use crate::fence::Lease;
+
 /// Why an agent did not do as asked.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AgentError {
@@ -17,6 +19,14 @@ pub enum AgentError {
         call: &'static str,
         /// The agent's words.
         message: String,
+    },
+    /// Not sent: the lead of this controller is over.
+    #[error("{router}: {call} was not sent, this controller's lease of the lead has run out")]
+    Lapsed {
+        /// Router.
+        router: String,
+        /// Name of the call.
+        call: &'static str,
     },
     /// No answer, in time or at all. Whether the call was carried out is unknown.
     #[error("{router}: {call} was not answered: {message}; tried again next cycle")]
@@ -38,6 +48,13 @@ pub enum AgentError {
         /// The agent's words.
         message: String,
     },
+}
+
+impl AgentError {
+    /// Whether this controller does not lead any more: it must not go on writing.
+    pub const fn ends_lead(&self) -> bool {
+        matches!(self, Self::Fenced { .. } | Self::Lapsed { .. })
+    }
 }
 
 /// Answer of an agent.
@@ -69,4 +86,52 @@ pub trait Agents {
     ) -> impl Future<Output = Answer<()>> + Send;
     /// route-agent: bytes from the fabric by destination and mesh.
     fn traffic(&self, router: &str) -> impl Future<Output = Answer<proto::GetTrafficReply>> + Send;
+}
+
+/// Agents that are written to only while the lease of the lead lasts. What is under way when it ends is refused by the
+/// agents themselves once another leader has written.
+#[derive(Debug)]
+pub struct Leased<'a, A> {
+    /// The agents.
+    pub agents: &'a A,
+    /// The lease.
+    pub lease: Lease,
+}
+
+impl<A> Leased<'_, A> {
+    fn check(&self, router: &str, call: &'static str) -> Answer<()> {
+        if self.lease.valid() { Ok(()) } else { Err(AgentError::Lapsed { router: router.to_owned(), call }) }
+    }
+}
+
+impl<A: Agents + Sync> Agents for Leased<'_, A> {
+    async fn store(&self, router: &str) -> Answer<Vec<proto::KeyValue>> {
+        self.agents.store(router).await
+    }
+
+    async fn bundles(&self, router: &str, paths: bool) -> Answer<proto::DumpBundlesReply> {
+        self.agents.bundles(router, paths).await
+    }
+
+    async fn program(
+        &self,
+        router: &str,
+        request: proto::ProgramBundleRequest,
+    ) -> Answer<Vec<proto::BundleResult>> {
+        self.check(router, "ProgramBundle")?;
+        self.agents.program(router, request).await
+    }
+
+    async fn map(&self, router: &str) -> Answer<proto::DumpRoutesReply> {
+        self.agents.map(router).await
+    }
+
+    async fn program_map(&self, router: &str, request: proto::ProgramMapRequest) -> Answer<()> {
+        self.check(router, "ProgramMap")?;
+        self.agents.program_map(router, request).await
+    }
+
+    async fn traffic(&self, router: &str) -> Answer<proto::GetTrafficReply> {
+        self.agents.traffic(router).await
+    }
 }

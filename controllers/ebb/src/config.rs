@@ -1,7 +1,7 @@
 //! The controller's configuration file (JSON).
 
 use std::collections::BTreeSet;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +13,12 @@ use te::{Mesh, TeSettings};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerConfig {
-    /// Plane number; the RPC port is 60200 + plane.
+    /// Plane number.
     pub plane: u8,
-    /// Name that agents see as the writer.
+    /// Number among the plane's replicas, from 1; the RPC port is 60190 + 10 * replica + plane.
+    #[serde(default = "first")]
+    pub replica: u8,
+    /// Name that agents see as the writer, and other replicas as the leader.
     pub name: String,
     /// All routers of the plane.
     pub routers: Vec<RouterEntry>,
@@ -37,8 +40,13 @@ pub struct ControllerConfig {
     /// Weight of a new rate sample in the smoothed demand, per cent: `smoothed = w * sample + (1 - w) * smoothed`.
     #[serde(default = "default_sample_percent")]
     pub sample_percent: u8,
-    /// Folder with the leader's lock, its epoch and the statistics file `cycles.jsonl`.
+    /// Folder with the statistics file `cycles.jsonl`.
     pub state_dir: PathBuf,
+    /// Folder that all replicas of the plane see: the drain database `drains.db`, and the embedded lock with its epoch.
+    pub plane_dir: PathBuf,
+    /// What makes sure that one replica leads.
+    #[serde(default)]
+    pub lock: LockConfig,
     /// Folder of the unix socket `ebb-controller.sock`.
     pub run_dir: PathBuf,
     /// Time between the swap at the sources and the removal of the old version, milliseconds: packets that carry the
@@ -51,6 +59,27 @@ pub struct ControllerConfig {
     /// Program every bundle in every cycle, even if nothing about it has changed.
     #[serde(default)]
     pub always_reprogram: bool,
+}
+
+/// The lock by which one replica leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+pub enum LockConfig {
+    /// A file in `plane_dir`.
+    #[default]
+    Embedded,
+    /// An etcd cluster.
+    Etcd {
+        /// Where its members serve clients, the nearest first.
+        endpoints: Vec<SocketAddr>,
+        /// Time for which the lead is bound to a lease, milliseconds; etcd counts in whole seconds, and has a least time of
+        /// its own. A leader stops writing `margin_ms` before it runs out.
+        lease_ms: u64,
+        /// See `lease_ms`.
+        margin_ms: u64,
+        /// Deadline of a call to one member, milliseconds.
+        timeout_ms: u64,
+    },
 }
 
 /// A router of the plane.
@@ -97,6 +126,9 @@ fn default_rpc_timeout_ms() -> u64 {
     2_000
 }
 fn one() -> u64 {
+    1
+}
+fn first() -> u8 {
     1
 }
 
@@ -146,6 +178,20 @@ impl ControllerConfig {
             let most = router_emu::label::MAX_SLOTS;
             return Err(format!("te.lsps is {}; the nexthop ids have room for {most}", self.te.lsps));
         }
+        if !(1..=9).contains(&self.replica) {
+            return Err(format!("replica is {}; it must be 1 to 9", self.replica));
+        }
+        if let LockConfig::Etcd { endpoints, lease_ms, margin_ms, timeout_ms } = &self.lock {
+            if endpoints.is_empty() {
+                return Err("lock.etcd has no endpoints; name the members' addresses".into());
+            }
+            if *timeout_ms == 0 || *lease_ms < 1000 || margin_ms.saturating_mul(2) > *lease_ms {
+                return Err(format!(
+                    "lock.etcd: lease_ms {lease_ms} must be 1000 at least and twice margin_ms {margin_ms}, \
+                     timeout_ms {timeout_ms} must be above 0"
+                ));
+            }
+        }
         if !(1..=100).contains(&self.sample_percent) {
             return Err(format!("sample_percent is {}; it must be 1 to 100", self.sample_percent));
         }
@@ -154,7 +200,7 @@ impl ControllerConfig {
 
     /// TCP port of the controller's RPC.
     pub fn port(&self) -> u16 {
-        CONTROLLER_PORT + u16::from(self.plane)
+        CONTROLLER_PORT + 10 * (u16::from(self.replica).saturating_sub(1)) + u16::from(self.plane)
     }
 
     /// Path of the unix socket.
@@ -197,7 +243,7 @@ mod tests {
         "te": {"classes": [{"mesh": "gold", "reserved_percent": 50}], "lsps": 16},
         "demands": [{"src_site": 1, "dst_site": 2, "mesh": "gold", "bps": 10000000000}],
         "bandwidth_divisor": 100000,
-        "state_dir": "/var/lib/ebb", "run_dir": "/run/ebb"
+        "state_dir": "/var/lib/ebb", "run_dir": "/run/ebb", "plane_dir": "/srv/ebb"
     }"#;
 
     #[test]
@@ -225,6 +271,21 @@ mod tests {
         assert_eq!(
             wrong("\"dst_site\": 2", "\"dst_site\": 9"),
             "demand from site 1 to site 9: both ends must be different DC sites of the list of routers"
+        );
+        let lock = |lease: u64, endpoints: &str| {
+            let etcd = format!(
+                r#""lock": {{"etcd": {{"endpoints": [{endpoints}], "lease_ms": {lease}, "margin_ms": 1000, "timeout_ms": 500}}}},"#
+            );
+            let c: ControllerConfig =
+                serde_json::from_str(&TEXT.replace("\"plane\": 2,", &format!("{etcd}\"plane\": 2,")))
+                    .unwrap();
+            c.check()
+        };
+        let address = r#""[2001:db8:1:1::1]:2379""#;
+        assert_eq!(lock(6000, address), Ok(()));
+        assert_eq!(lock(6000, "").unwrap_err(), "lock.etcd has no endpoints; name the members' addresses");
+        assert!(
+            lock(1500, address).unwrap_err().starts_with("lock.etcd: lease_ms 1500 must be 1000 at least")
         );
         assert_eq!(wrong("\"lsps\": 16", "\"lsps\": 64"), "te.lsps is 64; the nexthop ids have room for 63");
     }

@@ -9,12 +9,12 @@ use router_emu::proto;
 use te::LspMesh;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agents::Agents;
+use crate::agents::{Agents, Leased};
 use crate::collect::{Collected, collect};
 use crate::config::ControllerConfig;
 use crate::drains::{Drains, Row};
 use crate::driver::{Driver, Outcome};
-use crate::fence::Lock;
+use crate::fence::{Bid, Lock};
 use crate::plan::{Plan, Unit, bundles};
 use crate::stats::{CycleStats, StatsSink};
 use crate::topology::Topology;
@@ -49,8 +49,8 @@ impl Shared {
     }
 }
 
-/// A request for a cycle; answered when it has ended.
-pub type CycleRequest = oneshot::Sender<()>;
+/// A request for a cycle; answered when it has ended, or with the reason why there is none.
+pub type CycleRequest = oneshot::Sender<Result<(), String>>;
 
 /// The controller of a plane.
 #[derive(Debug)]
@@ -77,11 +77,15 @@ struct Computed {
     demands: BTreeMap<Pair, u64>,
 }
 
-impl<A: Agents, L: Lock> Controller<A, L> {
+impl<A: Agents + Sync, L: Lock> Controller<A, L> {
     /// A controller without memory.
     pub fn new(config: ControllerConfig, agents: A, lock: L, sink: StatsSink, drains: Drains) -> Self {
         let shared = Arc::new(Shared::default());
-        shared.lock().0.plane = config.plane.into();
+        {
+            let mut last = shared.lock();
+            last.0.plane = config.plane.into();
+            last.0.name.clone_from(&config.name);
+        }
         Self {
             config,
             agents,
@@ -113,12 +117,23 @@ impl<A: Agents, L: Lock> Controller<A, L> {
         let mut next = tokio::time::Instant::now();
         let mut settled = false;
         loop {
-            if self.epoch.is_none() && !self.lead().await? {
-                tokio::time::sleep(LOCK_RETRY).await;
-                continue;
+            if self.epoch.is_none() {
+                if let Err(why) = self.lead().await {
+                    if !stand_by(&mut requests, &why).await {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                next = tokio::time::Instant::now();
             }
+            let mut lease = self.lock.lease();
             let due = tokio::time::sleep_until(next);
             let request = tokio::select! {
+                biased;
+                () = lease.lapsed() => {
+                    self.stand_down("the lease of the lead has run out");
+                    continue;
+                }
                 request = requests.recv() => match request {
                     Some(request) => Some(request),
                     None => return Ok(()),
@@ -131,27 +146,50 @@ impl<A: Agents, L: Lock> Controller<A, L> {
             // from the start of this cycle: one that is late does not make the next one hurry
             next = if settled { start + period } else { tokio::time::Instant::now() + period.min(START_UP) };
             if let Some(request) = request {
-                let _ = request.send(());
+                let led = if state.leading { Ok(()) } else { Err(state.errors.join("; ")) };
+                let _ = request.send(led);
             }
         }
     }
 
-    /// Tries to become the leader.
-    async fn lead(&mut self) -> anyhow::Result<bool> {
-        let epoch = self.lock.try_acquire().await?;
-        self.epoch = epoch.map(|e| (e, false));
-        let mut last = self.shared.lock();
-        match epoch {
-            Some(epoch) => {
-                tracing::info!(plane = self.config.plane, epoch, "leading");
+    /// Tries to become the leader; why not, otherwise.
+    async fn lead(&mut self) -> Result<(), String> {
+        let why = match self.lock.try_acquire().await {
+            Ok(Bid::Won(epoch)) => {
+                self.epoch = Some((epoch, false));
+                let mut last = self.shared.lock();
+                (last.0.leading, last.0.epoch) = (true, epoch);
                 last.0.errors.clear();
+                tracing::info!(plane = self.config.plane, epoch, "leading");
+                return Ok(());
             }
-            None => {
-                last.0.errors =
-                    vec!["standing by: another controller of the plane holds the leader's lock".into()];
+            Ok(Bid::Taken(leader)) => {
+                format!(
+                    "standing by: {} holds the leader's lock",
+                    leader.as_deref().unwrap_or("another controller")
+                )
             }
+            Err(e) => format!("standing by: {e:#}"),
+        };
+        self.tell(&why);
+        Err(why)
+    }
+
+    /// Stops leading.
+    fn stand_down(&mut self, why: &str) {
+        self.lock.release();
+        self.epoch = None;
+        self.tell(&format!("not leading any more: {why}"));
+    }
+
+    /// Says why this controller does not lead; in the log when it changes.
+    fn tell(&self, why: &str) {
+        let mut last = self.shared.lock();
+        last.0.leading = false;
+        if last.0.errors != [why] {
+            tracing::info!(plane = self.config.plane, "{why}");
+            last.0.errors = vec![why.to_owned()];
         }
-        Ok(epoch.is_some())
     }
 
     /// One cycle. Failures are in the state; the next cycle tries again.
@@ -170,6 +208,7 @@ impl<A: Agents, L: Lock> Controller<A, L> {
         let epoch = match self.confirm(collected.fleet.epoch()).await {
             Ok(epoch) => epoch,
             Err(e) => {
+                self.stand_down(&format!("{e:#}"));
                 errors.push(format!("not leading: {e:#}"));
                 return self.publish(stats, Plan::default(), errors, &BTreeMap::new());
             }
@@ -195,8 +234,9 @@ impl<A: Agents, L: Lock> Controller<A, L> {
         stats.te_us = micros(start.elapsed());
 
         let start = Instant::now();
+        let agents = Leased { agents: &self.agents, lease: self.lock.lease() };
         let driver = Driver {
-            agents: &self.agents,
+            agents: &agents,
             epoch,
             writer: &self.config.name,
             retire_delay: self.config.retire_delay(),
@@ -211,8 +251,8 @@ impl<A: Agents, L: Lock> Controller<A, L> {
 
     /// The epoch to write with: above what a leader of the past has used.
     async fn confirm(&mut self, seen: u64) -> anyhow::Result<u64> {
-        if self.epoch.is_none() && !self.lead().await? {
-            anyhow::bail!("another controller holds the lock");
+        if self.epoch.is_none() {
+            self.lead().await.map_err(anyhow::Error::msg)?;
         }
         let Some((epoch, confirmed)) = self.epoch else { anyhow::bail!("no epoch") };
         // an equal epoch is our own, unless we have never written with it
@@ -221,8 +261,6 @@ impl<A: Agents, L: Lock> Controller<A, L> {
             return Ok(epoch);
         }
         let Some(raised) = self.lock.raise_above(seen).await? else {
-            self.lock.release();
-            self.epoch = None;
             anyhow::bail!("agents have seen epoch {seen}, ours is {epoch}: somebody else leads")
         };
         tracing::warn!(epoch, seen, raised, "agents have seen a higher epoch; raised ours");
@@ -313,9 +351,26 @@ impl<A: Agents, L: Lock> Controller<A, L> {
             mesh: Vec::new(),
             demands: demands.iter().map(demand).collect(),
             drains: self.drained.iter().map(Row::to_wire).collect(),
+            leading: self.epoch.is_some(),
+            name: self.config.name.clone(),
         };
         *self.shared.lock() = (state.clone(), Arc::new(plan));
         state
+    }
+}
+
+/// Waits for the next attempt to lead, and refuses cycles that are asked for meanwhile; false if nobody can ask any more.
+async fn stand_by(requests: &mut mpsc::Receiver<CycleRequest>, why: &str) -> bool {
+    let again = tokio::time::sleep(LOCK_RETRY);
+    tokio::pin!(again);
+    loop {
+        tokio::select! {
+            () = &mut again => return true,
+            request = requests.recv() => match request {
+                Some(request) => drop(request.send(Err(why.to_owned()))),
+                None => return false,
+            },
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use router_emu::proto::{Bundle, MapEntry, Phase, ProgramBundleRequest, ProgramMapRequest};
 
-use crate::agents::{AgentError, Agents};
+use crate::agents::Agents;
 use crate::fleet::bare;
 use crate::plan::{Action, Plan, Unit};
 
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub retired: u32,
     /// What went wrong, in words.
     pub errors: Vec<String>,
-    /// An agent has seen a higher epoch; writing stopped at the end of that phase.
+    /// An agent has seen a higher epoch, or the lease has run out; writing stopped at the end of that phase.
     pub fenced: bool,
 }
 
@@ -186,7 +186,7 @@ impl<A: Agents> Driver<'_, A> {
         let request =
             ProgramMapRequest { epoch: self.epoch, writer: self.writer.to_owned(), entries, remove };
         if let Err(e) = self.agents.program_map(source, request).await {
-            answer.fenced = matches!(e, AgentError::Fenced { .. });
+            answer.fenced = e.ends_lead();
             answer.errors.push(e.to_string());
             for i in live.into_iter().filter(|&i| plan.units[i].map.is_some()) {
                 answer.failures.insert(i, format!("{}: its map entry is not written", plan.units[i].key));
@@ -269,7 +269,7 @@ impl<A: Agents> Driver<'_, A> {
                     }
                 }
                 Err(e) => {
-                    sent.fenced = matches!(e, AgentError::Fenced { .. });
+                    sent.fenced = e.ends_lead();
                     let words = e.to_string();
                     let unsent = sids.into_iter().chain(rest.by_ref().map(|b| b.sid));
                     sent.failed.extend(unsent.map(|sid| (sid, words.clone())));

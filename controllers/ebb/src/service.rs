@@ -49,13 +49,13 @@ impl EbbController for Service {
         let (done, ended) = oneshot::channel();
         let stopping = || Status::unavailable("the controller is stopping");
         let full = |e| match e {
-            mpsc::error::TrySendError::Full(_) => Status::resource_exhausted(
-                "too many cycles are asked for; the controller stands by, or is busy",
-            ),
+            mpsc::error::TrySendError::Full(_) => {
+                Status::resource_exhausted("too many cycles are asked for; the controller is busy")
+            }
             mpsc::error::TrySendError::Closed(_) => stopping(),
         };
         self.requests.try_send(done).map_err(full)?;
-        ended.await.map_err(|_| stopping())?;
+        ended.await.map_err(|_| stopping())?.map_err(Status::failed_precondition)?;
         Ok(Response::new(self.shared.state(request.into_inner().with_mesh)))
     }
 

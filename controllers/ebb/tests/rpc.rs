@@ -38,6 +38,7 @@ fn status(e: AgentError) -> Status {
         AgentError::Fenced { message, .. } => Status::failed_precondition(message),
         AgentError::Silent { message, .. } => Status::unavailable(message),
         AgentError::Refused { message, .. } => Status::internal(message),
+        AgentError::Lapsed { .. } => Status::cancelled("not sent"),
     }
 }
 

@@ -300,6 +300,7 @@ impl Agent {
                 request.epoch, request.writer
             );
             tracing::warn!("{message}");
+            self.events.add(monotonic_ns(), "fenced", message.clone(), request.bundles.len(), 0);
             return Ok(Err(Status::failed_precondition(message)));
         }
         let phase = request.phase();
@@ -328,9 +329,10 @@ impl Agent {
             tracing::warn!(sid = result.sid, error = %result.error, "{}: refused", phase.as_str_name());
         }
         let detail = format!(
-            "{} by {}: {} done, {failed} failed",
+            "{} by {} of epoch {}: {} done, {failed} failed",
             phase.as_str_name(),
             request.writer,
+            request.epoch,
             results.len() - failed
         );
         self.report("programmed", &detail, results.len(), begun, &total);

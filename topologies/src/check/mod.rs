@@ -3,6 +3,7 @@
 //! Every check adds to one report and goes on, so that an author sees all findings at once. A value that cannot be
 //! read is replaced by something harmless, so that it does not cause further findings.
 
+mod controllers;
 mod demands;
 mod links;
 mod planes;
@@ -129,6 +130,7 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     let (known, sites) = sites::check(&mut report, file, *place, divisor);
     let mut links = links::check(&mut report, file, *place, &known);
     let controllers = planes::check(&mut report, file, plane_count, &known, &sites, &mut links);
+    let (replicas, lock) = controllers::check(&mut report, file.controllers.0.as_ref(), &sites);
     let te = te(&mut report, file.te.0.as_ref());
     let bfd = file.bfd.0.as_ref().map(|entry| bfd(&mut report, entry));
     let demands = demands::check(&mut report, file, &known, &sites);
@@ -140,7 +142,19 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
         warnings.sort();
         let links = links.into_iter().map(|link| link.spec).collect();
         return Ok((
-            Spec { name, divisor, emulate_delay, sites, links, controllers, te, bfd, demands },
+            Spec {
+                name,
+                divisor,
+                emulate_delay,
+                sites,
+                links,
+                controllers,
+                replicas,
+                lock,
+                te,
+                bfd,
+                demands,
+            },
             warnings,
         ));
     }
@@ -193,5 +207,6 @@ fn te(report: &mut Report<'_>, entry: Option<&TeEntry>) -> TeSettings {
             small(report.whole(&reserved.silver, "reserved percentage", 80)),
             small(report.whole(&reserved.bronze, "reserved percentage", 100)),
         ],
+        reprogram_always: report.read_given(&entry.reprogram, "way to reprogram").is_some_and(|w| w.0),
     }
 }

@@ -1,12 +1,14 @@
 //! The controller of one EBB plane.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
-use ebb::config::ControllerConfig;
+use ebb::config::{ControllerConfig, LockConfig};
 use ebb::controller::Controller;
 use ebb::drains::Drains;
-use ebb::fence::FileLock;
+use ebb::fence::etcd::Etcd;
+use ebb::fence::{FileLock, LeasedLock, Lock};
 use ebb::grpc::GrpcAgents;
 use ebb::service::Service;
 use ebb::stats::StatsSink;
@@ -34,16 +36,30 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn control(config: ControllerConfig) -> anyhow::Result<()> {
+    let ms = Duration::from_millis;
+    match &config.lock {
+        LockConfig::Embedded => {
+            let lock = FileLock::new(&config.plane_dir);
+            serve(config, lock).await
+        }
+        LockConfig::Etcd { endpoints, lease_ms, margin_ms, timeout_ms } => {
+            let etcd = Etcd::new(endpoints.clone(), config.plane, &config.name, ms(*timeout_ms));
+            let lock = LeasedLock::start(etcd, ms(*lease_ms), ms(*margin_ms))?;
+            serve(config, lock).await
+        }
+    }
+}
+
+async fn serve(config: ControllerConfig, lock: impl Lock) -> anyhow::Result<()> {
     let stop = agent::stop_signal()?;
-    for folder in [&config.state_dir, &config.run_dir] {
+    for folder in [&config.state_dir, &config.run_dir, &config.plane_dir] {
         std::fs::create_dir_all(folder)
             .map_err(|e| anyhow::anyhow!("cannot make the folder {}: {e}", folder.display()))?;
     }
     let sink = StatsSink::to_file(config.state_dir.join("cycles.jsonl"))?;
     let (port, socket) = (config.port(), config.socket());
     let agents = GrpcAgents::new(&config);
-    let lock = FileLock::new(&config.state_dir);
-    let drains = Drains::open(&config.state_dir.join("drains.db"))?;
+    let drains = Drains::open(&config.plane_dir.join("drains.db"))?;
     let controller = Controller::new(config, agents, lock, sink, drains.clone());
     let (requests, asked) = mpsc::channel(WAITING);
     let service = Service::new(controller.shared(), requests, drains);

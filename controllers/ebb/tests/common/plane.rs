@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ebb::agents::{AgentError, Agents, Answer};
 use ebb::config::ControllerConfig;
-use ebb::fence::Lock;
+use ebb::fence::{Bid, Lease, Lock};
 use prost::Message as _;
 use router_emu::label::{Nexthop, Sid, segment_starts};
 use router_emu::proto::{
@@ -362,7 +362,11 @@ impl Agents for FakePlane {
 
 /// A lock in memory; `rival` makes another controller take it.
 #[derive(Clone, Debug, Default)]
-pub struct FakeLock(pub Arc<Mutex<(u64, bool)>>);
+pub struct FakeLock(
+    pub Arc<Mutex<(u64, bool)>>,
+    /// End of the lease; none: it does not end.
+    pub Option<tokio::sync::watch::Receiver<Option<Instant>>>,
+);
 
 impl FakeLock {
     pub fn rival(&self) {
@@ -372,13 +376,13 @@ impl FakeLock {
 }
 
 impl Lock for FakeLock {
-    async fn try_acquire(&mut self) -> anyhow::Result<Option<u64>> {
+    async fn try_acquire(&mut self) -> anyhow::Result<Bid> {
         let mut l = self.0.lock().unwrap();
         if l.1 {
-            return Ok(None);
+            return Ok(Bid::Taken(Some("the rival".into())));
         }
         l.0 += 1;
-        Ok(Some(l.0))
+        Ok(Bid::Won(l.0))
     }
 
     async fn raise_above(&mut self, seen: u64) -> anyhow::Result<Option<u64>> {
@@ -388,6 +392,10 @@ impl Lock for FakeLock {
         }
         l.0 = l.0.max(seen) + 1;
         Ok(Some(l.0))
+    }
+
+    fn lease(&self) -> Lease {
+        self.1.clone().map_or_else(Lease::endless, Lease::until)
     }
 
     fn release(&mut self) {}

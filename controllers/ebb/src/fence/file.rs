@@ -1,25 +1,12 @@
-//! The leader's lock, and the epoch that fences off leaders of the past.
-//!
-//! Programming a mesh is many RPCs, not one transaction, so exactly one controller of a plane may write. Whoever gets the
-//! lock gets a higher epoch than everybody before; agents refuse a lower one than the highest they have seen.
+//! The embedded lock: a file that all replicas see.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use router_emu::agent::write_atomically;
 
-/// Mutual exclusion among the controllers of a plane.
-pub trait Lock {
-    /// Tries to become the leader; the epoch if that worked, `None` while another leads.
-    fn try_acquire(&mut self) -> impl Future<Output = anyhow::Result<Option<u64>>> + Send;
-    /// Called by the leader when agents have seen an epoch that is not below its own. A lock that knows of no newer
-    /// leader (its own memory was lost) answers with an epoch above `seen`; one that was lost answers `None`.
-    fn raise_above(&mut self, seen: u64) -> impl Future<Output = anyhow::Result<Option<u64>>> + Send;
-    /// Gives up the lead.
-    fn release(&mut self);
-}
+use super::{Bid, Lease, Lock};
 
 /// The embedded lock, for one machine: `flock` on a file, and an epoch counter beside it.
 ///
@@ -60,24 +47,24 @@ impl FileLock {
         Ok(epoch)
     }
 
-    fn acquire(&mut self) -> anyhow::Result<Option<u64>> {
+    fn acquire(&mut self) -> anyhow::Result<Bid> {
         let path = self.folder.join("leader.lock");
         let fail = |e: io::Error| anyhow::anyhow!("cannot lock {}: {e}", path.display());
         std::fs::create_dir_all(&self.folder).map_err(fail)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::WouldBlock) => return Ok(Bid::Taken(None)),
             Err(TryLockError::Error(e)) => return Err(fail(e)),
         }
         let epoch = self.store(self.stored()?.saturating_add(1))?;
         self.held = Some(file);
-        Ok(Some(epoch))
+        Ok(Bid::Won(epoch))
     }
 }
 
 impl Lock for FileLock {
-    async fn try_acquire(&mut self) -> anyhow::Result<Option<u64>> {
+    async fn try_acquire(&mut self) -> anyhow::Result<Bid> {
         self.acquire()
     }
 
@@ -86,6 +73,10 @@ impl Lock for FileLock {
             return Ok(None);
         }
         self.store(self.stored()?.max(seen).saturating_add(1)).map(Some)
+    }
+
+    fn lease(&self) -> Lease {
+        Lease::endless()
     }
 
     fn release(&mut self) {
@@ -101,22 +92,22 @@ mod tests {
     async fn one_leader_and_rising_epochs() {
         let dir = tempfile::tempdir().unwrap();
         let (mut a, mut b) = (FileLock::new(dir.path()), FileLock::new(dir.path()));
-        assert_eq!(a.try_acquire().await.unwrap(), Some(1));
-        assert_eq!(b.try_acquire().await.unwrap(), None);
+        assert_eq!(a.try_acquire().await.unwrap(), Bid::Won(1));
+        assert_eq!(b.try_acquire().await.unwrap(), Bid::Taken(None));
         assert_eq!(b.raise_above(9).await.unwrap(), None);
         assert_eq!(a.raise_above(40).await.unwrap(), Some(41));
         a.release();
         // a process that another thread starts holds a copy of the lock until it becomes its program
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         let mut epoch = b.try_acquire().await.unwrap();
-        while epoch.is_none() && std::time::Instant::now() < until {
+        while epoch == Bid::Taken(None) && std::time::Instant::now() < until {
             tokio::task::yield_now().await;
             epoch = b.try_acquire().await.unwrap();
         }
-        assert_eq!(epoch, Some(42));
-        assert_eq!(a.try_acquire().await.unwrap(), None);
+        assert_eq!(epoch, Bid::Won(42));
+        assert_eq!(a.try_acquire().await.unwrap(), Bid::Taken(None));
         drop(b);
-        assert_eq!(a.try_acquire().await.unwrap(), Some(43));
+        assert_eq!(a.try_acquire().await.unwrap(), Bid::Won(43));
     }
 
     #[tokio::test]
