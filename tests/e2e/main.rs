@@ -20,6 +20,7 @@ mod isolation;
 mod kills;
 mod operations;
 mod programming;
+mod replicas;
 mod scenarios;
 
 /// A test on the shared lab.
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 35] = [
+    let on_lab: [(&str, OnLab); 38] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -70,6 +71,7 @@ fn trials() -> Vec<Trial> {
         ("e1_e2_headroom", engineering::e1_e2_headroom),
         ("e6_disjoint_backups", engineering::e6_disjoint_backups),
         ("p1_reprogram_every_cycle", programming::p1_reprogram_every_cycle),
+        ("p2_intermediate_dies_in_phase_1", programming::p2_intermediate_dies_in_phase_1),
         ("p4_empty_controller", programming::p4_empty_controller),
         ("r1_local_repair", failures::r1_local_repair),
         ("f7_strict_priority", scenarios::f7_strict_priority),
@@ -89,6 +91,8 @@ fn trials() -> Vec<Trial> {
         ("kill_bird", kills::bird),
         ("e3_f5_edit_demands", edits::e3_f5_edit_demands),
         ("edit_capacity", edits::edit_capacity),
+        ("p3_leader_dies_while_it_writes", replicas::p3_leader_dies_while_it_writes),
+        ("p5_stale_leader", replicas::p5_stale_leader),
         ("silent_failure", failures::silent_failure),
     ];
     let mut trials: Vec<Trial> =

@@ -7,27 +7,28 @@ use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 use router_emu::label::Sid;
 use serde::Deserialize;
+use tests::cli::Background;
 use tests::mesh;
 use tests::traffic::{Load, Traffic};
 use tests::{Lab, note, wait_until};
 
 /// What an lsp-agent holds, from the helper.
 #[derive(Debug, Deserialize)]
-struct Held {
-    epoch: u64,
-    bundles: Vec<HeldBundle>,
+pub struct Held {
+    pub epoch: u64,
+    pub bundles: Vec<HeldBundle>,
 }
 
 #[derive(Debug, Deserialize)]
-struct HeldBundle {
-    sid: u32,
+pub struct HeldBundle {
+    pub sid: u32,
     source: bool,
     live: bool,
     wanted: u32,
     programmed: u32,
 }
 
-fn held(lab: &Lab, node: &str) -> anyhow::Result<Held> {
+pub fn held(lab: &Lab, node: &str) -> anyhow::Result<Held> {
     let helper = lab.cli.bin().join("e2e-helper");
     let socket = format!("/run/testbed/{node}/lsp-agent.sock");
     let text = lab.cli.exec(node, &[helper.to_str().context("path")?, "bundles", &socket])?;
@@ -45,27 +46,49 @@ fn versions(lab: &Lab, node: &str) -> anyhow::Result<BTreeMap<Sid, bool>> {
     Ok(versions)
 }
 
-/// Input: plane 1's controller exchanged for one that programs every bundle in every cycle, once a second, while all pairs
-/// send; ten cycles.
+/// A controller that the test starts in place of a plane's own: it programs every bundle in every cycle, and runs cycles only
+/// when asked.
+struct Eager {
+    run: Background,
+    host: String,
+}
+
+impl Eager {
+    fn start(lab: &Lab, plane: u8) -> anyhow::Result<Self> {
+        let (host, mut config) = lab.controller(plane)?;
+        lab.cli.ok(&["program", "stop", "ebb-controller", &host])?;
+        config["always_reprogram"] = true.into();
+        config["cycle_ms"] = 0.into();
+        let dir = config["run_dir"].as_str().context("run_dir")?.to_owned();
+        let file = format!("{dir}/always.json");
+        let write = format!("cat > {file} <<'END'\n{config}\nEND");
+        lab.cli.exec(&host, &["sh", "-c", &write])?;
+        let program = lab.cli.bin().join("ebb-controller");
+        let mut run =
+            lab.cli.start(&["exec", &host, "--", program.to_str().context("path")?, "--config", &file])?;
+        wait_until(Duration::from_secs(60), "the exchanged controller to answer", || {
+            if !run.runs() {
+                return Err("it has ended".into());
+            }
+            mesh::cycle(&lab.cli, plane).map(drop).map_err(|e| format!("{e:#}"))
+        })?;
+        Ok(Self { run, host })
+    }
+
+    /// Ends it and starts the plane's own again.
+    fn end(self, lab: &Lab) -> anyhow::Result<()> {
+        self.run.signal(Signal::SIGTERM);
+        // the client's end takes the command in the node with it
+        let _ = self.run.finish(Duration::from_secs(20));
+        lab.cli.ok(&["program", "resume", "ebb-controller", &self.host])?;
+        Ok(())
+    }
+}
+
+/// Input: plane 1's controller exchanged for one that programs every bundle in every cycle, while all pairs send; ten cycles.
 /// Output: nothing is lost; the version bit of every bundle takes both values, and alternates with each cycle.
 pub fn p1_reprogram_every_cycle(lab: &Lab) -> anyhow::Result<()> {
-    let (host, mut config) = lab.controller(1)?;
-    lab.cli.ok(&["program", "stop", "ebb-controller", &host])?;
-    config["always_reprogram"] = true.into();
-    config["cycle_ms"] = 0.into();
-    let dir = config["run_dir"].as_str().context("run_dir")?.to_owned();
-    let file = format!("{dir}/always.json");
-    let write = format!("cat > {file} <<'END'\n{config}\nEND");
-    lab.cli.exec(&host, &["sh", "-c", &write])?;
-    let program = lab.cli.bin().join("ebb-controller");
-    let mut own =
-        lab.cli.start(&["exec", &host, "--", program.to_str().context("path")?, "--config", &file])?;
-    wait_until(Duration::from_secs(60), "the exchanged controller to answer", || {
-        if !own.runs() {
-            return Err("it has ended".into());
-        }
-        mesh::cycle(&lab.cli, 1).map(drop).map_err(|e| format!("{e:#}"))
-    })?;
+    let eager = Eager::start(lab, 1)?;
     let traffic = Traffic::start(lab, &Load::ALL)?;
     let mut seen: BTreeMap<Sid, BTreeSet<bool>> = BTreeMap::new();
     let mut last = versions(lab, "eb01.prn")?;
@@ -86,11 +109,80 @@ pub fn p1_reprogram_every_cycle(lab: &Lab) -> anyhow::Result<()> {
     let report = traffic.stop_lossless("ten cycles that programmed everything anew")?;
     note(format!("{} packets, 0 lost over 10 cycles; {} bundles alternated", report.sent(), seen.len()));
     ensure!(seen.values().all(|v| v.len() == 2), "a bundle has used one version only: {seen:?}");
-    own.signal(Signal::SIGTERM);
-    // the client's end takes the command in the node with it
-    let _ = own.finish(Duration::from_secs(20));
-    lab.cli.ok(&["program", "resume", "ebb-controller", &host])?;
-    Ok(())
+    eager.end(lab)
+}
+
+/// Tries to kill the agent at the right moment.
+const TRIES: u32 = 40;
+/// First guess of that moment, counted from the start of `testbed cycle`, and how much it is changed at first; milliseconds.
+const AIM: (u64, u64) = (300, 80);
+
+/// Input: a controller that programs everything in every cycle, while all pairs send; the lsp-agent of an intermediate node killed
+/// at random moments of cycles until it dies between its dump and its answer to the first phase.
+/// Output: of the bundles that need it the sources keep their version; all others get their new one; the next cycle after the
+/// agent is back programs all; nothing is lost.
+pub fn p2_intermediate_dies_in_phase_1(lab: &Lab) -> anyhow::Result<()> {
+    const VICTIM: &str = "eb01.frc";
+    let eager = Eager::start(lab, 1)?;
+    let sources = ["eb01.prn", "eb01.atn", "eb01.lla"];
+    let all = || -> anyhow::Result<BTreeMap<Sid, bool>> {
+        let each = sources.iter().map(|source| versions(lab, source));
+        Ok(each.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    };
+    let traffic = Traffic::start(lab, &Load::ALL)?;
+    let mut hit = None;
+    let (mut aim, mut change, mut was_early) = (AIM.0, AIM.1, None);
+    for attempt in 1..=TRIES {
+        let before = all()?;
+        let cycle = lab.cli.start(&["--format", "json", "cycle", "1", "--mesh"])?;
+        // no wait for a state: how long a cycle takes to its first phase is learned from what each kill hit
+        std::thread::sleep(Duration::from_millis(aim));
+        lab.cli.ok(&["program", "kill", "lsp-agent", VICTIM])?;
+        let text = cycle.finish(Duration::from_secs(60))?.expect(0)?;
+        let cycle: mesh::Cycle = serde_json::from_str(&text)?;
+        let after = all()?;
+        lab.until(Duration::from_secs(60), "the killed agent to run again", |s| {
+            let agent = s.program(VICTIM, "lsp-agent").map_err(|e| e.to_string())?;
+            if agent.state == "running" { Ok(()) } else { Err(format!("{agent:?}")) }
+        })?;
+        let in_phase_1 = format!("intermediate {VICTIM}: ProgramBundle was not answered");
+        if cycle.errors.iter().any(|e| e.contains(&in_phase_1)) {
+            hit = Some((attempt, before, after, cycle));
+            break;
+        }
+        // one that died before its dump, or is not back yet: too early
+        let early = cycle.errors.iter().any(|e| e.contains(VICTIM) && e.contains("DumpBundles"));
+        if was_early.replace(early).is_some_and(|was| was != early) {
+            change = (change / 2).max(10);
+        }
+        aim = if early { aim + change } else { aim.saturating_sub(change) };
+        wait_until(Duration::from_secs(60), "a cycle without failures", || {
+            mesh::cycle(&lab.cli, 1).map(drop).map_err(|e| format!("{e:#}"))
+        })?;
+    }
+    let (attempt, before, after, cycle) =
+        hit.with_context(|| format!("{TRIES} kills, and none in the first phase"))?;
+    // cycles before may have failed for bundles of another source, but these sources were whole before this one
+    let kept: Vec<_> = before.iter().filter(|(b, v)| after.get(b) == Some(v)).map(|(b, _)| *b).collect();
+    note(format!(
+        "try {attempt}: {} of {} pairs failed, {} of {} bundles seen kept their version",
+        cycle.pairs_failed,
+        cycle.pairs_failed + cycle.pairs_ok,
+        kept.len(),
+        before.len()
+    ));
+    ensure!(before.len() == 27 && after.len() == 27, "{} bundles, then {}", before.len(), after.len());
+    ensure!(cycle.pairs_ok > 0 && !kept.is_empty() && kept.len() < before.len(), "{:?}", cycle.errors);
+    for bundle in &kept {
+        let named = cycle.errors.iter().any(|e| e.contains(&bundle.to_string()));
+        ensure!(named, "{bundle} kept its version, and no error says why: {:?}", cycle.errors);
+    }
+    wait_until(Duration::from_secs(60), "the next cycle to program all", || {
+        mesh::cycle(&lab.cli, 1).map(drop).map_err(|e| format!("{e:#}"))
+    })?;
+    let report = traffic.stop_lossless("the death of an intermediate node's agent in the first phase")?;
+    note(format!("{} packets, 0 lost", report.sent()));
+    eager.end(lab)
 }
 
 /// Input: plane 1's controller killed and its state folder emptied; a link cut, so that the next cycle has to program; then
@@ -103,8 +195,10 @@ pub fn p4_empty_controller(lab: &Lab) -> anyhow::Result<()> {
     let versions_before = versions(lab, "eb01.prn")?;
     lab.cli.ok(&["program", "kill", "ebb-controller", &host])?;
     lab.cli.ok(&["program", "stop", "ebb-controller", &host])?;
-    let state = config["state_dir"].as_str().context("state_dir")?;
-    lab.cli.exec(&host, &["sh", "-c", &format!("rm -rf {state}/*")])?;
+    for folder in ["state_dir", "plane_dir"] {
+        let folder = config[folder].as_str().context(folder)?;
+        lab.cli.exec(&host, &["sh", "-c", &format!("rm -rf {folder}/*")])?;
+    }
     lab.cli.ok(&["link", "cut", "eb01.atn--eb01.chi"])?;
     lab.until(Duration::from_secs(60), "LSPs on their backup", |s| {
         let lsps = s.plane(1).map_err(|e| e.to_string())?.lsps;

@@ -36,10 +36,21 @@ pub struct Plane {
     pub lsps: Lsps,
     /// What entered from the fabric.
     pub traffic: Traffic,
+    /// Its controllers.
+    pub controllers: Controllers,
     /// Class queues of its core links, summed up.
     pub queues: Vec<ClassQueue>,
     /// Why not ready.
     pub reason: String,
+}
+
+/// The controllers of a plane.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Controllers {
+    /// How many.
+    pub replicas: u32,
+    /// `h1.prn/ebb-controller`, if one leads.
+    pub leader: Option<String>,
 }
 
 /// LSP counts.
@@ -131,7 +142,7 @@ pub struct Program {
     pub node: String,
     /// Name.
     pub name: String,
-    /// `running`, `stopped`, `waiting`.
+    /// `running`, `paused`, `stopped`, `waiting`.
     pub state: String,
     /// Process id.
     pub pid: Option<i32>,

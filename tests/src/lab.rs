@@ -98,7 +98,7 @@ impl Lab {
         self.ready()
     }
 
-    /// Restores links, resumes programs, undrains planes.
+    /// Restores links, resumes and continues programs, undrains planes.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let status = self.status()?;
         if status.links.iter().any(|l| l.state != "up") {
@@ -106,6 +106,9 @@ impl Lab {
         }
         for program in status.programs.iter().filter(|p| p.state == "stopped") {
             self.cli.ok(&["program", "resume", &program.name, &program.node])?;
+        }
+        for program in status.programs.iter().filter(|p| p.state == "paused") {
+            self.cli.ok(&["program", "continue", &program.name, &program.node])?;
         }
         for plane in status.planes.iter().filter(|p| p.state == "drained") {
             self.cli.ok(&["undrain", "plane", &plane.plane.to_string(), "--timeout", "120"])?;

@@ -140,6 +140,10 @@ pub enum ProgramAction {
     Resume,
     /// Stop, then start.
     Restart,
+    /// SIGSTOP: it hangs, with all its connections and locks.
+    Pause,
+    /// SIGCONT.
+    Continue,
 }
 
 /// What a client sends after its call.
@@ -267,12 +271,24 @@ pub struct PlaneStatus {
     pub routes: Count,
     /// Packets and bytes that entered the plane from the fabric so far, by the route-agents' counters.
     pub traffic: TrafficTotal,
+    /// Its controllers.
+    #[serde(default)]
+    pub controllers: Controllers,
     /// Queues of the plane's core links, by class, all summed up; most important first. Empty where links have no class
     /// queues.
     #[serde(default)]
     pub queues: Vec<ClassQueue>,
     /// Why it is not ready, in a few words; empty if it is.
     pub reason: String,
+}
+
+/// The controllers of a plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controllers {
+    /// How many there are.
+    pub replicas: u32,
+    /// Which one leads, `h1.prn/ebb-controller`; none while nobody does.
+    pub leader: Option<String>,
 }
 
 /// LSP numbers of a plane.
@@ -380,7 +396,7 @@ pub struct ProgramStatus {
     pub node: String,
     /// Name.
     pub name: String,
-    /// `running`, `stopped` (on purpose), `waiting` (back-off before a restart).
+    /// `running`, `paused` (by SIGSTOP, on purpose), `stopped` (on purpose), `waiting` (back-off before a restart).
     pub state: String,
     /// Process id in the world.
     pub pid: Option<i32>,

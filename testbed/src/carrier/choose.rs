@@ -168,6 +168,12 @@ pub fn needs(lab: &Lab) -> Vec<Feature> {
 /// # Errors
 /// As [`decide`].
 pub fn choose(wish: Wish, lab: &Lab) -> anyhow::Result<(Choice, String)> {
+    if let Some(package) = crate::supervise::etcd::missing(lab) {
+        return Err(Lacking::error(
+            "this lab asks for etcd as the lock of its controllers, and this machine has no etcd",
+            format!("apt-get install {package}, or write `lock: embedded` in the lab file"),
+        ));
+    }
     let machine = match wish {
         // nothing about the running kernel matters then
         Wish::Only(Carrier::Vm) => {
@@ -176,7 +182,9 @@ pub fn choose(wish: Wish, lab: &Lab) -> anyhow::Result<(Choice, String)> {
         _ => Machine::look(),
     };
     let (carrier, reason) = decide(wish, &needs(lab), &machine).map_err(anyhow::Error::new)?;
-    Ok((Choice { carrier, kind: Kind::Ebb, nodes: lab.nodes.len(), delay: lab.emulate_delay }, reason))
+    // a member of etcd takes as much memory as a few nodes
+    let nodes = lab.nodes.len() + 4 * lab.etcd_members().len();
+    Ok((Choice { carrier, kind: Kind::Ebb, nodes, delay: lab.emulate_delay }, reason))
 }
 
 #[cfg(test)]

@@ -230,12 +230,17 @@ pub enum ProgramVerb {
     Resume(ProgramArgs),
     /// Stop, then start
     Restart(ProgramArgs),
+    /// Let it hang (SIGSTOP): it keeps its connections and locks and answers nothing
+    Pause(ProgramArgs),
+    /// Let a paused one go on (SIGCONT)
+    Continue(ProgramArgs),
 }
 
 /// Which programs.
 #[derive(Clone, Debug, Args)]
 pub struct ProgramArgs {
-    /// Program: openr, fib-agent, lsp-agent, route-agent, ebb-controller, bird
+    /// Program: openr, fib-agent, lsp-agent, route-agent, ebb-controller, bird, etcd; `ebb-controller-1` means all replicas of
+    /// plane 1
     pub program: String,
     /// Nodes by selector; every node that has the program if left out
     pub nodes: Option<String>,

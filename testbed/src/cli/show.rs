@@ -100,6 +100,11 @@ pub fn status(paint: Paint, s: &Status) -> String {
         &["PLANE", "STATE", "LSPS", "ON BACKUP", "BGP", "PACKETS IN", "DROPPED", "NOTE"],
         &rows,
     );
+    for p in s.planes.iter().filter(|p| p.controllers.replicas > 1) {
+        let leader =
+            p.controllers.leader.as_deref().map_or("none leads".to_owned(), |l| format!("{l} leads"));
+        let _ = writeln!(out, "plane {}: {} controllers, {leader}", p.plane, p.controllers.replicas);
+    }
     let _ =
         writeln!(out, "\n{} nodes, {}, {}", s.nodes.len(), links_line(&s.links), programs_line(&s.programs));
     let cut: Vec<&LinkStatus> = s.links.iter().filter(|l| l.state != "up").collect();

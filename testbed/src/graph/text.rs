@@ -29,7 +29,7 @@ pub fn text(lab: &Lab, plane: Option<u8>) -> String {
         let _ = writeln!(text, "  {:<6} {:<8} id {:<4}{}", site.name, kind, site.id, names.join("  "));
     }
     for plane in planes(lab, plane) {
-        let controller = lab.plane(plane).map_or("", |p| p.controller_host.as_str());
+        let controller = lab.plane(plane).map_or_else(String::new, |p| p.controller_hosts.join(", "));
         let _ = writeln!(text, "\nplane {plane}, controller on {controller}");
         for router in lab.routers(plane) {
             neighbours(lab, router, &mut text);

@@ -1,26 +1,89 @@
 //! The planes' controllers: their configuration from the lab, and their answers made readable.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use ebb::config::{ControllerConfig, DemandFloor, RouterEntry};
+use ebb::config::{ControllerConfig, DemandFloor, LockConfig, RouterEntry};
+use ebb::fence::etcd::CLIENT_PORT;
 use router_emu::label::Sid;
 use router_emu::proto::{ControllerState, Path as LspPath};
 use serde_json::{Value, json};
 use te::{ClassSettings, Mesh, TeSettings};
 use topologies::lab::{Lab, Role, SiteKind};
 
-/// Folder of one plane's controller inside its host's run folder: a host may carry several.
-fn dir(host: &Path, plane: u8) -> PathBuf {
-    host.join(format!("plane{plane}"))
+use super::files::run_dir;
+
+/// Time for which a lead is bound to a lease. etcd grants no less than one and a half times its election timeout.
+const LEASE_MS: u64 = 6_000;
+/// Part of it that a leader does not use.
+const MARGIN_MS: u64 = 1_000;
+/// Deadline of a call to one member of the lock service.
+const LOCK_CALL_MS: u64 = 800;
+
+/// One controller of a plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Plane.
+    pub plane: u8,
+    /// Number among the plane's replicas, from 1.
+    pub number: u8,
+    /// Host.
+    pub host: String,
+    /// Name of its program, unique on the host.
+    pub program: String,
+    /// Folder of its socket.
+    pub dir: PathBuf,
 }
 
-/// The controller's unix socket.
-pub fn socket(host: &Path, plane: u8) -> PathBuf {
-    dir(host, plane).join("ebb-controller.sock")
+/// The controllers of a plane.
+pub fn replicas(lab: &Lab, plane: u8) -> Vec<Replica> {
+    let Some(settings) = lab.plane(plane) else { return Vec::new() };
+    let several = settings.controller_hosts.len() > 1;
+    let replica = |(number, host): (u8, &String)| {
+        let suffix = if several { format!("{plane}.{number}") } else { plane.to_string() };
+        let alone = lab.controllers_on(host).count() == 1 && !several;
+        Replica {
+            plane,
+            number,
+            host: host.clone(),
+            program: if alone { "ebb-controller".to_owned() } else { format!("ebb-controller-{suffix}") },
+            dir: run_dir(host).join(format!("plane{suffix}")),
+        }
+    };
+    (1..).zip(&settings.controller_hosts).map(replica).collect()
 }
 
-/// The configuration of the controller of `plane`, whose host has the run folder `host`.
-pub fn config(lab: &Lab, plane: u8, host: &Path) -> ControllerConfig {
+impl Replica {
+    /// Its unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("ebb-controller.sock")
+    }
+
+    /// Its name among all controllers of the lab.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.host, self.program)
+    }
+}
+
+/// How the replicas choose their leader. A member of the lock service on the replica's own host is asked first.
+fn lock(lab: &Lab, host: &str) -> LockConfig {
+    let mut members: Vec<&String> = lab.etcd_members().iter().collect();
+    if members.is_empty() {
+        return LockConfig::Embedded;
+    }
+    members.sort_by_key(|member| *member != host);
+    let endpoint = |member: &&String| Some(SocketAddr::from((lab.node(member)?.address, CLIENT_PORT)));
+    LockConfig::Etcd {
+        endpoints: members.iter().filter_map(endpoint).collect(),
+        lease_ms: LEASE_MS,
+        margin_ms: MARGIN_MS,
+        timeout_ms: LOCK_CALL_MS,
+    }
+}
+
+/// The configuration of a controller.
+pub fn config(lab: &Lab, replica: &Replica) -> ControllerConfig {
+    let plane = replica.plane;
     let is_dc = |site: &str| lab.sites.iter().any(|s| s.name == site && s.kind == SiteKind::Dc);
     let routers = lab.nodes.iter().filter(|n| n.role == Role::Router && n.plane == Some(plane));
     let planes = u64::try_from(lab.planes.len()).unwrap_or(1).max(1);
@@ -36,7 +99,8 @@ pub fn config(lab: &Lab, plane: u8, host: &Path) -> ControllerConfig {
     let classes = Mesh::BY_PRIORITY.iter().zip(lab.te.reserved_percent).zip(primary);
     ControllerConfig {
         plane,
-        name: format!("ebb-controller-plane{plane}"),
+        replica: replica.number,
+        name: replica.name(),
         routers: routers
             .map(|r| RouterEntry {
                 name: r.name.clone(),
@@ -61,11 +125,13 @@ pub fn config(lab: &Lab, plane: u8, host: &Path) -> ControllerConfig {
         demands: demands.collect(),
         bandwidth_divisor: lab.bandwidth_divisor,
         sample_percent: 50,
-        state_dir: dir(host, plane).join("state"),
-        run_dir: dir(host, plane),
+        state_dir: replica.dir.join("state"),
+        plane_dir: run_dir(&format!("plane{plane}")),
+        lock: lock(lab, &replica.host),
+        run_dir: replica.dir.clone(),
         retire_delay_ms: 500,
         rpc_timeout_ms: 5_000,
-        always_reprogram: false,
+        always_reprogram: lab.te.reprogram_always,
     }
 }
 
@@ -101,7 +167,7 @@ pub fn document(lab: &Lab, state: &ControllerState) -> Value {
         })
         .collect();
     json!({
-        "version": 1, "plane": state.plane, "epoch": state.epoch, "cycle": state.cycle,
+        "version": 1, "plane": state.plane, "leader": state.name, "epoch": state.epoch, "cycle": state.cycle,
         "snapshot_us": state.snapshot_us, "te_us": state.te_us, "program_us": state.program_us,
         "pairs_ok": state.pairs_ok, "pairs_failed": state.pairs_failed, "lsps": state.lsps,
         "unrouted": state.unrouted, "errors": state.errors, "demands": demands, "mesh": bundles,
@@ -125,16 +191,45 @@ mod tests {
                 let own =
                     format!("overrides:\n  1: {{algorithms: {{bronze: '{primary}'}}, backup: {backup}}}\n");
                 let (lab, _) = Lab::from_str(&format!("{base}\n{own}"), "lab.yaml").unwrap();
-                let te = config(&lab, 1, Path::new("/run")).te;
+                let te = config(&lab, &replicas(&lab, 1)[0]).te;
                 assert_eq!(te.classes[2].algorithm, primary.parse().unwrap());
                 assert_eq!(te.classes[0].algorithm, te::PrimaryChoice::Cspf);
                 assert_eq!(te.backup, backup.parse().unwrap());
                 // the other plane stays what it was
                 assert_eq!(
-                    config(&lab, 2, Path::new("/run")).te.classes[2].algorithm,
+                    config(&lab, &replicas(&lab, 2)[0]).te.classes[2].algorithm,
                     te::PrimaryChoice::Cspf
                 );
             }
+        }
+    }
+
+    #[test]
+    fn replicas_have_names_ports_and_folders_of_their_own() {
+        let base = topologies::builtin("ebb-small").unwrap();
+        let lab = |more: &str| Lab::from_str(&format!("{base}\n{more}\n"), "lab.yaml").unwrap().0;
+        let alone = lab("");
+        let one = replicas(&alone, 2);
+        assert_eq!((one.len(), one[0].name().as_str()), (1, "h1.frc/ebb-controller"));
+        assert_eq!(config(&alone, &one[0]).lock, LockConfig::Embedded);
+        let lab = lab("controllers: {replicas: 6, lock: etcd}");
+        let all: Vec<Replica> = [1, 2].into_iter().flat_map(|plane| replicas(&lab, plane)).collect();
+        assert_eq!(all[0].name(), "h1.atn/ebb-controller-1.1");
+        assert_eq!(all[4].name(), "h1.atn/ebb-controller-1.5");
+        let distinct = |what: &dyn Fn(&Replica) -> String| {
+            all.iter().map(what).collect::<std::collections::BTreeSet<_>>().len() == all.len()
+        };
+        assert!(distinct(&|r| r.name()));
+        assert!(distinct(&|r| r.dir.display().to_string()));
+        assert!(distinct(&|r| format!("{} {}", r.host, config(&lab, r).port())));
+        for replica in &all {
+            let config = config(&lab, replica);
+            config.check().unwrap();
+            assert_eq!(config.plane_dir, run_dir(&format!("plane{}", replica.plane)));
+            let LockConfig::Etcd { endpoints, .. } = config.lock else { panic!("no etcd") };
+            assert_eq!(endpoints.len(), 3);
+            let own = SocketAddr::from((lab.node(&replica.host).unwrap().address, CLIENT_PORT));
+            assert!(!endpoints.contains(&own) || endpoints[0] == own);
         }
     }
 }

@@ -9,6 +9,7 @@ use router_emu::config::{BfdTimers, CoreInterface, OpenrTimers, RouterConfig};
 use topologies::lab::{Lab, Node, ProgramKind, Role, SiteKind};
 
 use super::programs::ProgramSpec;
+use super::{controller, etcd};
 use crate::api::protocol::ProgramChange;
 use crate::bird;
 use crate::state::StateDir;
@@ -77,6 +78,7 @@ fn kind_name(kind: ProgramKind) -> &'static str {
         ProgramKind::LspAgent => "lsp-agent",
         ProgramKind::RouteAgent => "route-agent",
         ProgramKind::EbbController => "ebb-controller",
+        ProgramKind::Etcd => "etcd",
     }
 }
 
@@ -84,7 +86,7 @@ fn kind_name(kind: ProgramKind) -> &'static str {
 fn niceness(kind: ProgramKind) -> i32 {
     match kind {
         ProgramKind::Openr | ProgramKind::LspAgent => -10,
-        ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird => -5,
+        ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird | ProgramKind::Etcd => -5,
         ProgramKind::EbbController => 0,
     }
 }
@@ -121,18 +123,19 @@ fn prepare(
         }
         ProgramKind::EbbController => {
             let mut prepared = Vec::new();
-            for plane in lab.planes.iter().filter(|p| p.controller_host == node.name) {
-                let name = if lab.planes.iter().filter(|p| p.controller_host == node.name).count() > 1 {
-                    format!("{name}-{}", plane.id)
-                } else {
-                    name.to_owned()
-                };
-                let config = serde_json::to_string_pretty(&super::controller::config(lab, plane.id, &dir))?;
+            let all = lab.planes.iter().flat_map(|plane| controller::replicas(lab, plane.id));
+            for replica in all.filter(|replica| replica.host == node.name) {
+                let config = serde_json::to_string_pretty(&controller::config(lab, &replica))?;
+                let name = &replica.program;
                 let path = dir.join(format!("{name}.json"));
                 let argv = vec![text(&bin.join("ebb-controller")), "--config".into(), text(&path)];
-                prepared.push(Prepared { spec: spec(&name, argv, &config), files: vec![(path, config)] });
+                prepared.push(Prepared { spec: spec(name, argv, &config), files: vec![(path, config)] });
             }
             Ok(prepared)
+        }
+        ProgramKind::Etcd => {
+            let argv = etcd::command_line(lab, node, &dir);
+            Ok(vec![Prepared { spec: spec(name, argv, ""), files: Vec::new() }])
         }
         ProgramKind::Openr | ProgramKind::FibAgent | ProgramKind::LspAgent | ProgramKind::RouteAgent => {
             let config = router_config(lab, node);
@@ -207,6 +210,7 @@ pub fn write(lab: &Lab, state: &StateDir, drained: &dyn Fn(u8) -> bool) -> anyho
             write_drain(&node.name, drained(plane))?;
         }
     }
+    etcd::prepare(lab)?;
     for prepared in prepare_all(lab, state)? {
         for (path, text) in prepared.files {
             replace(&path, &text)?;

@@ -98,6 +98,8 @@ impl World {
                 ProgramAction::Stop => "stopped",
                 ProgramAction::Resume => "resumed",
                 ProgramAction::Restart => "restarted",
+                ProgramAction::Pause => "paused",
+                ProgramAction::Continue => "continued",
             };
             output.reply(&Reply::Note(format!("{node}/{program}: {done}"))).await?;
         }
@@ -140,7 +142,7 @@ impl World {
         if lab.plane(plane).is_none() {
             return Err(Failure::new(Code::Usage, format!("lab {} has no plane {plane}", lab.name)).into());
         }
-        let state = super::parts::cycle(&lab, plane, with_mesh).await?;
+        let state = super::leader::cycle(&lab, plane, with_mesh).await?;
         output.reply(&Reply::Document(super::controller::document(&lab, &state))).await
     }
 }

@@ -6,11 +6,13 @@
 
 pub mod controller;
 pub mod drain;
+pub mod etcd;
 pub mod events;
 pub mod exec;
 pub mod fabric;
 pub mod files;
 pub mod handle;
+mod leader;
 pub mod main;
 mod parts;
 pub mod programs;

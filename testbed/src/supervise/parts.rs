@@ -3,15 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use router_emu::proto::ebb_controller_client::EbbControllerClient;
-use router_emu::proto::{
-    ControllerState, DrainMode, DrainRequest, DrainRow, GetStateRequest, Hop, RunCycleRequest,
-};
-use router_emu::rpc::unix_channel;
-use tonic::transport::Channel;
+use router_emu::proto::{ControllerState, DrainMode, DrainRequest, DrainRow, Hop};
 use topologies::lab::{Lab, Role};
 
-use super::files::run_dir;
+use super::leader;
 use crate::api::protocol::{DrainParts, PartMode};
 use crate::api::server::Writer;
 use crate::failure::{Code, Failure};
@@ -69,51 +64,17 @@ const fn wire(mode: Option<PartMode>) -> DrainMode {
     }
 }
 
-fn controller(lab: &Lab, plane: u8) -> anyhow::Result<(EbbControllerClient<Channel>, &str)> {
-    let settings = lab.planes.iter().find(|p| p.id == plane).with_context(|| format!("no plane {plane}"))?;
-    let socket = super::controller::socket(&run_dir(&settings.controller_host), plane);
-    Ok((EbbControllerClient::new(unix_channel(&socket)), &settings.controller_host))
-}
-
-/// What cannot be asked, as people should read it.
-fn silent(plane: u8, host: &str, status: &tonic::Status) -> Failure {
-    Failure::new(
-        Code::Failed,
-        format!("the controller of plane {plane} on {host} did not answer: {}", status.message()),
-    )
-    .hint(format!("`testbed logs {host}` shows what it says"))
-}
-
-/// Runs a cycle of a plane's controller now.
-///
-/// # Errors
-/// A controller that does not answer.
-pub async fn cycle(lab: &Lab, plane: u8, with_mesh: bool) -> anyhow::Result<ControllerState> {
-    let (mut controller, host) = controller(lab, plane)?;
-    let answer = controller.run_cycle(RunCycleRequest { with_mesh }).await;
-    Ok(answer.map_err(|status| silent(plane, host, &status))?.into_inner())
-}
-
-/// Drains of a plane that its controller took into account last; none if it does not answer.
-pub async fn in_force(lab: &Lab, plane: u8) -> Vec<DrainRow> {
-    let Ok((mut controller, _)) = controller(lab, plane) else { return Vec::new() };
-    let answer = controller.get_state(GetStateRequest { with_mesh: false });
-    match tokio::time::timeout(super::status::ANSWER, answer).await {
-        Ok(Ok(state)) => state.into_inner().drains,
-        _ => Vec::new(),
-    }
-}
-
 /// Writes the rows of one plane, runs a cycle, and says of each part who still uses it.
 ///
 /// # Errors
 /// A controller that does not answer, or pairs that could not be programmed: then packets may still come.
 pub async fn apply(lab: &Lab, plane: u8, parts: &[Part], output: &Writer) -> anyhow::Result<Vec<String>> {
-    let (mut controller, host) = controller(lab, plane)?;
+    let leader = leader::find(lab, plane).await?;
     let rows = parts.iter().map(|p| p.row.clone()).collect();
-    controller.drain(DrainRequest { rows }).await.map_err(|status| silent(plane, host, &status))?;
+    let written = leader.client().drain(DrainRequest { rows }).await;
+    written.map_err(|status| leader.silent(&status))?;
     output.progress(format!("plane {plane}: a cycle of its controller")).await?;
-    let state = cycle(lab, plane, true).await?;
+    let state = leader::cycle(lab, plane, true).await?;
     if state.pairs_failed > 0 {
         return Err(Failure::new(
             Code::Failed,

@@ -47,6 +47,7 @@ pub struct ProgramSpec {
 #[derive(Clone, Debug)]
 enum State {
     Running(i32),
+    Paused(i32),
     Stopped,
     Waiting,
 }
@@ -68,6 +69,10 @@ enum Wish {
     Kill,
     Stop,
     Resume,
+    /// Hang, without an end.
+    Pause,
+    /// Go on after that.
+    Continue,
     /// Stop and end the task.
     Remove,
 }
@@ -145,6 +150,8 @@ impl Programs {
             ProgramAction::Stop => &[Wish::Stop],
             ProgramAction::Resume => &[Wish::Resume],
             ProgramAction::Restart => &[Wish::Stop, Wish::Resume],
+            ProgramAction::Pause => &[Wish::Pause],
+            ProgramAction::Continue => &[Wish::Continue],
         };
         for what in wishes {
             let done = {
@@ -167,6 +174,7 @@ impl Programs {
             let shared = lock(&handle.shared);
             let (state, pid) = match shared.state {
                 State::Running(pid) => ("running", Some(pid)),
+                State::Paused(pid) => ("paused", Some(pid)),
                 State::Stopped => ("stopped", None),
                 State::Waiting => ("waiting", None),
             };
@@ -276,7 +284,8 @@ impl Keeper {
                     let _ = done.send(());
                     After::Restart
                 }
-                Some((Wish::Resume, done)) => {
+                Some((what @ (Wish::Resume | Wish::Pause | Wish::Continue), done)) => {
+                    self.pause(&child, what);
                     let _ = done.send(());
                     Box::pin(self.watch(child)).await
                 }
@@ -294,8 +303,29 @@ impl Keeper {
         }
     }
 
+    /// Lets the process hang or go on; anything else changes nothing for one that is there.
+    fn pause(&self, child: &Child, what: Wish) {
+        let pid = child.pid.as_raw();
+        let paused = matches!(lock(&self.shared).state, State::Paused(_));
+        match (what, paused) {
+            (Wish::Pause, false) => {
+                child.signal(Signal::SIGSTOP);
+                self.set(State::Paused(pid));
+                self.events.emit("program.paused", &self.subject(), format!("pid {pid}"));
+            }
+            (Wish::Continue, true) => {
+                self.set(State::Running(pid));
+                self.events.emit("program.continued", &self.subject(), format!("pid {pid}"));
+                child.signal(Signal::SIGCONT);
+            }
+            _ => {}
+        }
+    }
+
     async fn terminate(&self, mut child: Child) {
         child.signal(Signal::SIGTERM);
+        // a paused one would not hear it
+        child.signal(Signal::SIGCONT);
         let exit = match tokio::time::timeout(GRACE, &mut child.exit).await {
             Ok(exit) => exit.ok(),
             Err(_) => {
@@ -322,7 +352,7 @@ impl Keeper {
             match what {
                 Wish::Resume => return true,
                 Wish::Remove => return false,
-                Wish::Kill | Wish::Stop => {}
+                Wish::Kill | Wish::Stop | Wish::Pause | Wish::Continue => {}
             }
         }
         false
@@ -337,7 +367,7 @@ impl Keeper {
                 Ok(None) => return false,
                 Ok(Some((what, done))) => {
                     let go_on = match what {
-                        Wish::Kill => None,
+                        Wish::Kill | Wish::Pause | Wish::Continue => None,
                         Wish::Resume => Some(true),
                         Wish::Remove => Some(false),
                         Wish::Stop => {

@@ -13,11 +13,11 @@ use router_emu::rpc::unix_channel;
 use topologies::lab::{Lab, LinkKind, Role, SiteKind};
 
 use super::files::run_dir;
-use super::parts;
+use super::leader;
 use super::queues::Queues;
 use crate::api::protocol::{
-    Count, Health, LinkStatus, LspCount, NodeStatus, PartMode, PlaneStatus, ProgramStatus, Status,
-    TrafficTotal,
+    Controllers, Count, Health, LinkStatus, LspCount, NodeStatus, PartMode, PlaneStatus, ProgramStatus,
+    Status, TrafficTotal,
 };
 use crate::bird;
 use crate::carrier::Carrier;
@@ -169,7 +169,8 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStat
         (false, false) => Health::Degraded,
     };
     let queues = known.queues.of_plane(lab, id);
-    PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, queues, reason }
+    let controllers = Controllers::default();
+    PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, controllers, queues, reason }
 }
 
 /// At most three names.
@@ -200,9 +201,15 @@ pub struct Known<'a> {
 /// The whole status.
 pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
     let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known));
-    let drains = lab.planes.iter().map(|p| parts::in_force(lab, p.id));
-    let (planes, drains) = tokio::join!(join_all(planes), join_all(drains));
-    let drains: Vec<DrainRow> = drains.into_iter().flatten().collect();
+    let controllers = lab.planes.iter().map(|p| leader::views(lab, p.id));
+    let (mut planes, controllers) = tokio::join!(join_all(planes), join_all(controllers));
+    let mut drains: Vec<DrainRow> = Vec::new();
+    for (plane, views) in planes.iter_mut().zip(&controllers) {
+        let leader = leader::leading(views);
+        plane.controllers.replicas = count(views.len());
+        plane.controllers.leader = leader.map(|(replica, _)| replica.name());
+        drains.extend(leader.into_iter().flat_map(|(_, state)| state.drains.clone()));
+    }
     let fine = planes.iter().all(|p| matches!(p.state, Health::Ready | Health::Drained));
     let state = match (fine, known.converging) {
         (true, false) => Health::Ready,

@@ -15,7 +15,7 @@ use super::programs::Programs;
 use super::queues::Queues;
 use super::reaper::Reaper;
 use super::repairs::Watchers;
-use super::{drain, files, parts, status};
+use super::{controller, drain, files, parts, status};
 use crate::api::protocol::{DrainParts, Health, ProgramChange, Status};
 use crate::api::server::Writer;
 use crate::apply::linux::{self, LinuxKernel};
@@ -339,12 +339,13 @@ impl World {
         let lab = self.lab()?;
         loop {
             let mut status = self.status(&lab).await;
-            let waiting: Vec<String> = status
+            let mut waiting: Vec<String> = status
                 .planes
                 .iter()
                 .filter(|p| !matches!(p.state, Health::Ready | Health::Drained))
                 .map(|p| format!("plane {}: {}", p.plane, p.reason))
                 .collect();
+            waiting.extend(without_leader(&lab, &status));
             let unreached =
                 if waiting.is_empty() { super::fabric::unreached(&lab).await? } else { Vec::new() };
             if waiting.is_empty() && unreached.is_empty() {
@@ -376,6 +377,19 @@ impl World {
             .hint("logs are in the lab's state folder; `testbed logs NODE` prints them")
             .into()
     }
+}
+
+/// Planes in which no controller leads although not all of them are down on purpose.
+fn without_leader(lab: &Lab, status: &Status) -> Vec<String> {
+    let runs = |host: &str, name: &str| {
+        let mut programs = status.programs.iter().filter(|p| p.node == host && p.name == name);
+        programs.any(|p| p.state == "running" || p.state == "waiting")
+    };
+    let leaderless = status.planes.iter().filter(|p| p.controllers.leader.is_none());
+    let waited_for = leaderless
+        .filter(|p| controller::replicas(lab, p.plane).iter().any(|r| runs(&r.host, &r.program)))
+        .map(|p| format!("plane {}: no controller leads yet", p.plane));
+    waited_for.collect()
 }
 
 fn compute(

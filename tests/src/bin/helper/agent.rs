@@ -2,14 +2,19 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use router_emu::proto::lsp_agent_client::LspAgentClient;
 use router_emu::proto::{
     Bundle, DumpBundlesReply, DumpBundlesRequest, GetCountersRequest, Phase, ProgramBundleRequest,
+    WatchEventsRequest,
 };
 use router_emu::rpc::unix_channel;
 use serde_json::json;
+
+/// Silence after which all of the past has been told.
+const QUIET: Duration = Duration::from_millis(400);
 
 fn wait<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
@@ -50,6 +55,40 @@ pub fn counters(socket: &str) -> anyhow::Result<()> {
         .map(|c| json!({"sid": c.sid, "slot": c.slot, "backup": c.backup, "packets": c.packets}))
         .collect();
     println!("{}", json!(counters));
+    Ok(())
+}
+
+/// Prints the events that the agent remembers: `[{"at_ns":…,"kind":…,"detail":…}]`.
+pub fn events(socket: &str) -> anyhow::Result<()> {
+    let events = wait(async {
+        let mut agent = LspAgentClient::new(unix_channel(Path::new(socket)));
+        let mut stream = agent.watch_events(WatchEventsRequest {}).await?.into_inner();
+        let mut events = Vec::new();
+        // those of the past come at once; after them nothing may come for a long time
+        while let Ok(event) = tokio::time::timeout(QUIET, stream.message()).await {
+            let Some(event) = event? else { break };
+            events.push(json!({"at_ns": event.at_ns, "kind": event.kind, "detail": event.detail}));
+        }
+        Ok(events)
+    })?;
+    println!("{}", json!(events));
+    Ok(())
+}
+
+/// Writes nothing with the given epoch, and prints what the agent says to that.
+pub fn stale(socket: &str, epoch: &str) -> anyhow::Result<()> {
+    let epoch = epoch.parse().context("an epoch is a number")?;
+    let answer = wait(async {
+        let mut agent = LspAgentClient::new(unix_channel(Path::new(socket)));
+        let writer = "a leader of the past".to_owned();
+        let request =
+            ProgramBundleRequest { epoch, writer, phase: Phase::Retire.into(), bundles: Vec::new() };
+        Ok(agent.program_bundle(request).await)
+    })?;
+    match answer {
+        Ok(_) => println!("accepted"),
+        Err(status) => println!("{:?}: {}", status.code(), status.message()),
+    }
     Ok(())
 }
 
