@@ -9,6 +9,7 @@ pub mod bird;
 pub mod carrier;
 pub mod cli;
 pub mod failure;
+pub mod figures;
 pub mod graph;
 pub mod plan;
 pub mod probe;

@@ -76,6 +76,9 @@ pub enum Request {
     },
     /// Stream events.
     Events {
+        /// Those of the lab's earlier lives, too.
+        #[serde(default)]
+        all: bool,
         /// Go on after those of the past.
         follow: bool,
     },

@@ -78,6 +78,12 @@ pub enum Command {
         /// Wait for further events
         #[arg(short, long)]
         follow: bool,
+        /// Those of the lab's earlier lives, too
+        #[arg(long)]
+        all: bool,
+        /// Only the last so many
+        #[arg(long, value_name = "LINES", conflicts_with = "follow")]
+        last: Option<usize>,
     },
     /// Cut and restore links
     Link {

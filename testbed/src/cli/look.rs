@@ -8,8 +8,9 @@ use super::args::{Cli, Format, Global, Graph, GraphKind, Logs, Which};
 use super::target::{self, Running};
 use super::{operate, show};
 use crate::api::client::Connection;
-use crate::api::protocol::{Reply, Request};
+use crate::api::protocol::{Event, Reply, Request};
 use crate::failure::{Code, Failure};
+use crate::supervise::events;
 
 /// `status`; exit code 1 while the lab is degraded.
 pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
@@ -46,23 +47,57 @@ pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
     }
 }
 
-/// `events`.
-pub async fn events(global: &Global, follow: bool) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
-    let mut connection =
-        Connection::open(&running.endpoint, &running.token, Request::Events { follow }).await?;
-    let mut out = std::io::stdout();
-    loop {
-        let line = match connection.reply().await? {
-            Reply::Event(event) if global.format == Format::Json => serde_json::to_string(&event)?,
-            Reply::Event(event) => show::event(&event),
-            Reply::Done => return Ok(0),
-            _ => continue,
-        };
-        if writeln!(out, "{line}").is_err() {
+/// `events`: of the running lab, or from the state folder of one that is down. People get the past in the order in which
+/// things happened, programs in the order in which they were told.
+pub async fn events(global: &Global, follow: bool, all: bool, last: Option<usize>) -> anyhow::Result<u8> {
+    let mut past = Vec::new();
+    let running = match (Running::find(global), &global.name) {
+        (Ok(running), _) => running,
+        (Err(error), Some(name)) if !follow => {
+            let path = crate::state::StateDir::of_lab(name).events();
+            if !path.exists() {
+                return Err(error);
+            }
+            print_events(global, events::read(&path, all)?, last);
             return Ok(0);
         }
+        (Err(error), _) => return Err(error),
+    };
+    let mut connection =
+        Connection::open(&running.endpoint, &running.token, Request::Events { follow, all }).await?;
+    let mut out = std::io::stdout();
+    loop {
+        match connection.reply().await? {
+            Reply::Event(event) if follow => {
+                let told = writeln!(out, "{}", event_line(global, &event));
+                if told.is_err() {
+                    return Ok(0);
+                }
+            }
+            Reply::Event(event) => past.push(event),
+            Reply::Done => break,
+            _ => {}
+        }
     }
+    print_events(global, past, last);
+    Ok(0)
+}
+
+fn event_line(global: &Global, event: &Event) -> String {
+    match global.format {
+        Format::Json => serde_json::to_string(event).unwrap_or_default(),
+        Format::Text => show::event(event),
+    }
+}
+
+fn print_events(global: &Global, mut past: Vec<Event>, last: Option<usize>) {
+    if global.format == Format::Text {
+        events::in_order(&mut past);
+    }
+    let first = last.map_or(0, |last| past.len().saturating_sub(last));
+    let text: String = past.iter().skip(first).map(|event| event_line(global, event) + "\n").collect();
+    // a closed pipe is no error
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// `plan`: against the running lab of that name, else against nothing.
@@ -93,49 +128,44 @@ pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
         show::json(&serde_json::json!({"version": 1, "plan": plan, "programs": programs}))?;
         return Ok(0);
     }
-    let mut out = format!("{plan}");
-    for change in &programs {
-        out += &format!(
-            "  {} program {}/{}: {}\n",
-            sign(&change.change),
-            change.node,
-            change.program,
-            change.reason
-        );
-    }
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    let _ = std::io::stdout().write_all(show::plan(&plan, &programs).as_bytes());
     Ok(0)
 }
 
-fn sign(change: &str) -> char {
-    match change {
-        "start" => '+',
-        "stop" => '-',
-        _ => '~',
-    }
+/// Exit code of a file without errors.
+fn passed(warnings: &[topologies::Problem]) -> u8 {
+    if warnings.is_empty() { 0 } else { Code::Warnings.number() }
 }
 
-/// `validate`.
+/// `validate`; exit code 3 if there are warnings only.
 pub fn validate(global: &Global, which: &Which) -> anyhow::Result<u8> {
     let text = target::lab_text(which)?;
     if global.format == Format::Json {
-        let (ok, problems) = match topologies::lab::Lab::from_str(&text.text, &text.file) {
-            Ok((_, warnings)) => (true, serde_json::to_value(warnings)?),
-            Err(errors) => (false, serde_json::to_value(errors)?),
+        let (code, problems) = match topologies::lab::Lab::from_str(&text.text, &text.file) {
+            Ok((_, warnings)) => (passed(&warnings), warnings),
+            Err(errors) => (Code::Usage.number(), errors.0),
         };
+        let ok = code != Code::Usage.number();
+        let severity = if ok { "warning" } else { "error" };
+        let mut problems = serde_json::to_value(problems)?;
+        for problem in problems.as_array_mut().into_iter().flatten() {
+            problem["severity"] = severity.into();
+        }
         show::json(&serde_json::json!({"version": 1, "file": text.file, "ok": ok, "problems": problems}))?;
-        return Ok(if ok { 0 } else { Code::Usage.number() });
+        return Ok(code);
     }
-    let lab = target::parse(&text, global.name.as_deref())?;
+    let (lab, warnings) = target::parse_with_warnings(&text, global.name.as_deref())?;
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     println!(
-        "{}: fine; lab {}, {} planes, {} nodes, {} links",
+        "{}: {}; lab {}, {}, {}, {}",
         text.file,
+        if warnings.is_empty() { "fine" } else { "fine but for the warnings" },
         lab.name,
-        lab.planes.len(),
-        lab.nodes.len(),
-        lab.links.len()
+        plural(lab.planes.len(), "plane"),
+        plural(lab.nodes.len(), "node"),
+        plural(lab.links.len(), "link")
     );
-    Ok(0)
+    Ok(passed(&warnings))
 }
 
 /// `schema`.

@@ -73,7 +73,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
             Command::Down(args) => up::down(&global, args).await,
             Command::Plan(args) => look::plan(&global, args).await,
             Command::Status { watch } => look::status(&global, watch).await,
-            Command::Events { follow } => look::events(&global, follow).await,
+            Command::Events { follow, all, last } => look::events(&global, follow, all, last).await,
             Command::Exec(args) => exec::exec(&global, args).await,
             Command::Shell { node } => exec::shell(&global, node).await,
             Command::Link { action } => operate::link(&global, action).await,

@@ -1,5 +1,7 @@
 //! `link`, `program`, `drain`, `undrain`, `cycle`: acting on a running lab.
 
+use std::io::Write as _;
+
 use topologies::lab::Lab;
 use topologies::select::Selector;
 
@@ -175,11 +177,16 @@ pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
             }
         })
         .await?;
-    if global.format == Format::Json || args.mesh {
+    if global.format == Format::Json {
         show::json(&document)?;
-    } else {
-        print!("{}", show::cycle(&document));
+        return Ok(0);
     }
+    let mut out = show::cycle(&document);
+    if args.mesh {
+        out += &format!("\n{}", show::mesh(&document));
+    }
+    // a closed pipe is no error
+    let _ = std::io::stdout().write_all(out.as_bytes());
     Ok(0)
 }
 

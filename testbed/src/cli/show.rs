@@ -2,8 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
-use crate::api::protocol::{ClassQueue, Event, Health, LinkStatus, ProgramStatus, Status};
+use crate::api::protocol::{
+    ClassQueue, Event, Health, LinkStatus, PartMode, ProgramChange, ProgramStatus, Status,
+};
+use crate::figures::{rate, short};
+use crate::plan::Plan;
 
 /// Prints a JSON document; a closed pipe is no error.
 pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
@@ -31,7 +36,7 @@ impl Paint {
     fn state(self, word: &str, padded: &str) -> String {
         let code = match word {
             "ready" | "up" | "running" => "32",
-            "drained" | "stopped" | "converging" | "paused" => "33",
+            "drained" | "drained (soft)" | "stopped" | "converging" | "paused" => "33",
             "degraded" | "cut" | "waiting" | "down" => "31",
             _ => return padded.to_owned(),
         };
@@ -107,10 +112,14 @@ pub fn status(paint: Paint, s: &Status) -> String {
     }
     let _ =
         writeln!(out, "\n{} nodes, {}, {}", s.nodes.len(), links_line(&s.links), programs_line(&s.programs));
-    let cut: Vec<&LinkStatus> = s.links.iter().filter(|l| l.state != "up").collect();
-    if !cut.is_empty() {
+    let marked: Vec<&LinkStatus> =
+        s.links.iter().filter(|l| l.state != "up" || l.drained.is_some()).collect();
+    if !marked.is_empty() {
         out.push('\n');
-        out += &link_table(paint, &cut);
+        out += &link_table(paint, &marked);
+    }
+    for (node, mode) in s.nodes.iter().filter_map(|n| Some((n, n.drained?))) {
+        let _ = writeln!(out, "\nrouter {}: {}", node.name, drained(mode));
     }
     let odd: Vec<&ProgramStatus> =
         s.programs.iter().filter(|p| p.state != "running" || p.restarts > 0).collect();
@@ -164,13 +173,23 @@ pub fn links(paint: Paint, s: &Status) -> String {
     link_table(paint, &s.links.iter().collect::<Vec<_>>())
 }
 
+/// How a part is drained, in a word.
+fn drained(mode: PartMode) -> &'static str {
+    match mode {
+        PartMode::Exclude => "drained",
+        PartMode::Avoid => "drained (soft)",
+    }
+}
+
 fn link_table(paint: Paint, links: &[&LinkStatus]) -> String {
     let rows: Vec<Vec<String>> = links
         .iter()
         .map(|l| {
             vec![
                 l.name.clone(),
-                l.state.clone(),
+                l.drained
+                    .filter(|_| l.state == "up")
+                    .map_or_else(|| l.state.clone(), |mode| drained(mode).to_owned()),
                 l.plane.map_or_else(|| "-".to_owned(), |p| p.to_string()),
                 l.capacity.clone(),
                 if l.rate_bps == 0 { "-".to_owned() } else { format!("{:.1} Mbit/s", mega(l.rate_bps)) },
@@ -202,6 +221,29 @@ fn program_table(paint: Paint, programs: &[&ProgramStatus]) -> String {
     table(paint, &["PROGRAM", "STATE", "RESTARTS", "LAST EXIT"], &rows)
 }
 
+/// What is or was to be done: in the kernel, then to programs, then how much of both.
+pub fn plan(plan: &Plan, programs: &[ProgramChange]) -> String {
+    let mut out = if plan.is_empty() && !programs.is_empty() { String::new() } else { plan.to_string() };
+    if programs.is_empty() {
+        return out;
+    }
+    let _ = writeln!(out, "programs ({})", programs.len());
+    let signs = [("start", '+'), ("stop", '-'), ("restart", '~')];
+    for change in programs {
+        let sign = signs.iter().find(|(word, _)| *word == change.change).map_or('~', |(_, sign)| *sign);
+        let _ = writeln!(out, "  {sign} {}/{}  ({})", change.node, change.program, change.reason);
+    }
+    let count = |word: &str| programs.iter().filter(|change| change.change == word).count();
+    let _ = writeln!(
+        out,
+        "{} to start, {} to restart, {} to stop.",
+        count("start"),
+        count("restart"),
+        count("stop")
+    );
+    out
+}
+
 /// One event for a terminal.
 pub fn event(e: &Event) -> String {
     let seconds = e.unix_ms / 1000;
@@ -212,19 +254,65 @@ pub fn event(e: &Event) -> String {
 /// A controller's state for a terminal.
 pub fn cycle(document: &serde_json::Value) -> String {
     let get = |name: &str| document.get(name).cloned().unwrap_or_default();
+    let time = |name: &str| short(Duration::from_micros(get(name).as_u64().unwrap_or(0)));
     format!(
-        "plane {}  cycle {}  epoch {}\nsnapshot {} us, te {} us, program {} us\npairs ok {}, failed {}; LSPs {}, without a path inside limits {}\n",
+        "plane {}  cycle {}  epoch {}\nsnapshot {}, te {}, program {}\npairs ok {}, failed {}; LSPs {}, without a path inside limits {}\n",
         get("plane"),
         get("cycle"),
         get("epoch"),
-        get("snapshot_us"),
-        get("te_us"),
-        get("program_us"),
+        time("snapshot_us"),
+        time("te_us"),
+        time("program_us"),
         get("pairs_ok"),
         get("pairs_failed"),
         get("lsps"),
         get("unrouted"),
     )
+}
+
+/// Every placed path of a cycle: a line for all LSPs of a bundle that share primary and backup.
+pub fn mesh(document: &serde_json::Value) -> String {
+    let list = |value: &serde_json::Value, name: &str| {
+        value.get(name).and_then(serde_json::Value::as_array).cloned().unwrap_or_default()
+    };
+    let text = |value: &serde_json::Value, name: &str| {
+        value.get(name).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    };
+    let bps = |value: &serde_json::Value| value.get("bps").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let demands = list(document, "demands");
+    let mut rows = Vec::new();
+    for bundle in list(document, "mesh") {
+        let key = |v: &serde_json::Value| (text(v, "from"), text(v, "to"), text(v, "mesh"));
+        let demand = demands.iter().find(|d| key(d) == key(&bundle)).map_or(0, bps);
+        let mut groups: Vec<((String, String), usize, u64)> = Vec::new();
+        for lsp in list(&bundle, "lsps") {
+            let paths = (hops(&lsp, "primary"), hops(&lsp, "backup"));
+            match groups.iter_mut().find(|(have, ..)| *have == paths) {
+                Some((_, number, placed)) => (*number, *placed) = (*number + 1, *placed + bps(&lsp)),
+                None => groups.push((paths, 1, bps(&lsp))),
+            }
+        }
+        for (i, ((primary, backup), number, placed)) in groups.into_iter().enumerate() {
+            let (from, to, mesh) = key(&bundle);
+            let first = i == 0;
+            let pair = if first { format!("{from} > {to}") } else { String::new() };
+            let wanted = if first { rate(demand) } else { String::new() };
+            let mesh = if first { mesh } else { String::new() };
+            rows.push(vec![pair, mesh, wanted, number.to_string(), rate(placed), primary, backup]);
+        }
+    }
+    table(Paint(false), &["PAIR", "MESH", "DEMAND", "LSPS", "PLACED", "PRIMARY", "BACKUP"], &rows)
+}
+
+/// Sites along a path, `prn chi frc`: the router of each hop, and where the last one leads.
+fn hops(lsp: &serde_json::Value, name: &str) -> String {
+    let hops = lsp.get(name).and_then(serde_json::Value::as_array).cloned().unwrap_or_default();
+    let hops: Vec<&str> = hops.iter().filter_map(serde_json::Value::as_str).collect();
+    let sites = hops.iter().filter_map(|hop| hop.split(':').next()?.split_once('.')).map(|(_, site)| site);
+    // an interface is named after the site that it leads to
+    let last = hops.last().and_then(|hop| hop.split(":to-").nth(1));
+    let all: Vec<&str> = sites.chain(last).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(" ") }
 }
 
 /// `93784` as `1d 2h 3m`.

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use topologies::Problem;
 use topologies::lab::Lab;
 
 use super::args::{Global, Which};
@@ -64,18 +65,23 @@ fn only_file_here() -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Parses the lab file; a bad one is a usage failure with every problem in it.
+/// Parses the lab file and says what it is warned of; a bad one is a usage failure with every problem in it.
 pub fn parse(text: &LabText, name: Option<&str>) -> anyhow::Result<Lab> {
+    Ok(parse_with_warnings(text, name)?.0)
+}
+
+/// The same, for those who want to know whether there were warnings.
+pub fn parse_with_warnings(text: &LabText, name: Option<&str>) -> anyhow::Result<(Lab, Vec<Problem>)> {
     match Lab::from_str(&text.text, &text.file) {
         Ok((mut lab, warnings)) => {
-            for warning in warnings {
-                eprintln!("{warning}");
+            for warning in &warnings {
+                eprintln!("warning: {warning}");
             }
             if let Some(name) = name {
                 check_name(name)?;
                 name.clone_into(&mut lab.name);
             }
-            Ok(lab)
+            Ok((lab, warnings))
         }
         Err(errors) => Err(Failure::new(Code::Usage, errors.to_string().trim_end().to_owned()).into()),
     }

@@ -207,13 +207,7 @@ fn report(global: &Global, lab: &Lab, done: &Done, progress: &Progress) -> anyho
         if done.plan.is_empty() && done.programs.is_empty() {
             println!("nothing to change ({:.2} s)", progress.elapsed().as_secs_f64());
         } else {
-            print!("{}", done.plan);
-            for change in &done.programs {
-                println!(
-                    "  program {}/{}: {}, {}",
-                    change.node, change.program, change.change, change.reason
-                );
-            }
+            print!("{}", show::plan(&done.plan, &done.programs));
         }
     }
     print!("{}", show::status(show::Paint::of_stdout(), &done.status));

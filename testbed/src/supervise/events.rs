@@ -1,10 +1,10 @@
 //! The lab's events: kept in a file, sent to whoever listens.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use tokio::sync::broadcast;
@@ -17,6 +17,32 @@ pub fn monotonic_ns() -> u64 {
     now.map_or(0, |t| {
         u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec()).unwrap_or(0)
     })
+}
+
+/// Kind of the first event of a lab's life.
+pub const STARTED: &str = "lab.started";
+
+/// Reads an event file: the events since the lab started last, or of `all` its lives. A line cut short by a killed world is
+/// passed over.
+pub fn read(path: &Path, all: bool) -> anyhow::Result<Vec<Event>> {
+    let doing = || format!("cannot read the event file {}", path.display());
+    let file = BufReader::new(File::open(path).with_context(doing)?);
+    let mut events = Vec::new();
+    for line in file.split(b'\n') {
+        let Ok(event) = serde_json::from_slice::<Event>(&line.with_context(doing)?) else { continue };
+        if event.kind == STARTED && !all {
+            events.clear();
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+/// Puts the events of each life in the order in which they happened: agents tell theirs a moment later.
+pub fn in_order(events: &mut [Event]) {
+    for life in events.chunk_by_mut(|_, next| next.kind != STARTED) {
+        life.sort_by_key(|event| event.at_ns);
+    }
 }
 
 /// Where events go.
@@ -40,9 +66,11 @@ impl Events {
 
     /// Records an event that happened at a known time of CLOCK_MONOTONIC.
     pub fn emit_at(&self, at_ns: u64, kind: &str, subject: &str, detail: impl Into<String>) {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // the wall clock at that time, not now
+        let ago = Duration::from_nanos(monotonic_ns().saturating_sub(at_ns));
+        let then = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(ago);
         let event = Event {
-            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            unix_ms: u64::try_from(then.as_millis()).unwrap_or(u64::MAX),
             at_ns,
             kind: kind.to_owned(),
             subject: subject.to_owned(),
@@ -64,5 +92,47 @@ impl Events {
     /// Events from now on.
     pub fn listen(&self) -> broadcast::Receiver<Event> {
         self.listeners.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_life_is_told_in_the_order_of_what_happened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let first = Events::open(&path).unwrap();
+        first.emit_at(5, STARTED, "x", "");
+        first.emit_at(6, "link.cut", "old", "");
+        drop(first);
+        std::fs::File::options().append(true).open(&path).unwrap().write_all(b"{\"cut short\n").unwrap();
+        let second = Events::open(&path).unwrap();
+        second.emit_at(1, STARTED, "x", "");
+        second.emit_at(9, "lsp.repaired", "r", "");
+        second.emit_at(8, "link.cut", "new", "");
+        let subjects = |all| {
+            let mut events = read(&path, all).unwrap();
+            in_order(&mut events);
+            events.into_iter().map(|e| e.subject).collect::<Vec<_>>()
+        };
+        assert_eq!(subjects(false), ["x", "new", "r"]);
+        assert_eq!(subjects(true), ["x", "old", "x", "new", "r"]);
+        let error = read(&dir.path().join("none"), true).unwrap_err().to_string();
+        assert!(error.contains("cannot read the event file"), "{error}");
+    }
+
+    #[test]
+    fn the_wall_clock_is_that_of_the_event() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let events = Events::open(&path).unwrap();
+        let now = monotonic_ns();
+        events.emit_at(now.saturating_sub(2_000_000_000), "a", "", "");
+        events.emit_at(now, "b", "", "");
+        let [a, b] = &read(&path, false).unwrap()[..] else { panic!("two events") };
+        let apart = b.unix_ms - a.unix_ms;
+        assert!((1_900..=2_100).contains(&apart) || now < 2_000_000_000, "{apart} ms");
     }
 }

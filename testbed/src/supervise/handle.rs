@@ -1,6 +1,5 @@
 //! What each API request does.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::events;
 use super::world::World;
 use crate::api::frame;
 use crate::api::protocol::{Event, Input, ProgramAction, Reply, Request};
@@ -49,7 +49,7 @@ impl Handler for World {
             }
             Request::DrainParts(request) => notes(&output, self.drain_parts(&request, &output).await?).await,
             Request::Probe { spec } => run_probe(spec, input, &output).await,
-            Request::Events { follow } => self.tell_events(follow, input, &output).await,
+            Request::Events { follow, all } => self.tell_events((follow, all), input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
             Request::Shutdown => {
                 self.events.emit("lab.down", "", "asked to end");
@@ -84,6 +84,9 @@ async fn run_probe(spec: Spec, mut input: Reader, output: &Writer) -> anyhow::Re
     output.reply(&Reply::Probe(report)).await
 }
 
+/// Events that may come between listening and reading the file.
+const BETWEEN: usize = 1024;
+
 impl World {
     async fn act(
         &self,
@@ -106,18 +109,19 @@ impl World {
         Ok(())
     }
 
-    async fn tell_events(&self, follow: bool, mut input: Reader, output: &Writer) -> anyhow::Result<()> {
+    async fn tell_events(
+        &self,
+        (follow, all): (bool, bool),
+        mut input: Reader,
+        output: &Writer,
+    ) -> anyhow::Result<()> {
         // listen before reading the file, so that none is missed between the two
         let mut live = self.events.listen();
-        let path = self.state.events();
-        let file = std::fs::File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        let mut last = 0;
-        for line in BufReader::new(file).lines() {
-            // a line cut short by a killed world is passed over
-            if let Ok(event) = serde_json::from_str::<Event>(&line?) {
-                last = last.max(event.unix_ms);
-                output.reply(&Reply::Event(event)).await?;
-            }
+        let past = events::read(&self.state.events(), all)?;
+        // what came in between is in both
+        let recent = past.iter().rev().take(BETWEEN).cloned().collect::<Vec<Event>>();
+        for event in past {
+            output.reply(&Reply::Event(event)).await?;
         }
         if !follow {
             return Ok(());
@@ -126,8 +130,8 @@ impl World {
             tokio::select! {
                 gone = frame::read(&mut input) => if !matches!(gone, Ok(Some(_))) { return Ok(()) },
                 event = live.recv() => match event {
-                    Ok(event) if event.unix_ms >= last => output.reply(&Reply::Event(event)).await?,
-                    Ok(_) => {}
+                    Ok(event) if recent.contains(&event) => {}
+                    Ok(event) => output.reply(&Reply::Event(event)).await?,
                     Err(RecvError::Lagged(n)) => {
                         output.reply(&Reply::Note(format!("{n} events were too fast to show"))).await?;
                     }

@@ -340,8 +340,10 @@ impl Keeper {
 
     fn ended(&self, exit: Option<Exit>) {
         let how = exit.map_or_else(|| "unknown".to_owned(), |e| e.to_string());
-        let said = last_line(&self.spec.log).unwrap_or_default();
-        lock(&self.shared).last_exit = Some(format!("{how}: {said}"));
+        // who is killed has no last words
+        let said = if how == "SIGKILL" { None } else { last_line(&self.spec.log) };
+        let said = said.as_deref().map_or_else(String::new, |line| format!(": {}", without_time(line)));
+        lock(&self.shared).last_exit = Some(format!("{how}{said}"));
         self.events.emit("program.exited", &self.subject(), how);
     }
 
@@ -419,6 +421,16 @@ fn spawn(reaper: &Reaper, spec: &ProgramSpec, again: bool) -> anyhow::Result<Chi
     reaper.spawn(&mut command).with_context(|| format!("cannot run {program}"))
 }
 
+/// A log line without the time at its beginning.
+fn without_time(line: &str) -> &str {
+    match line.split_once(' ') {
+        Some((time, rest)) if time.ends_with('Z') && time.contains('T') && time.starts_with("20") => {
+            rest.trim_start()
+        }
+        _ => line,
+    }
+}
+
 /// Last line of a log, at most 300 bytes of it.
 pub fn last_line(log: &Path) -> Option<String> {
     let mut file = File::open(log).ok()?;
@@ -429,4 +441,15 @@ pub fn last_line(log: &Path) -> Option<String> {
     let tail = String::from_utf8_lossy(&tail);
     let line = tail.trim_end().lines().last()?;
     Some(line.chars().take(300).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_have_no_time() {
+        assert_eq!(without_time("2026-11-30T20:33:31.925373Z  INFO programmed"), "INFO programmed");
+        assert_eq!(without_time("thread 'main' panicked"), "thread 'main' panicked");
+    }
 }

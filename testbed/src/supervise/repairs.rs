@@ -13,6 +13,7 @@ use topologies::lab::{Lab, ProgramKind};
 
 use super::events::Events;
 use super::files::run_dir;
+use crate::figures::short;
 
 /// One watcher per router.
 #[derive(Default)]
@@ -50,8 +51,9 @@ async fn watch(node: String, events: Arc<Events>) {
             while let Some(Ok(event)) = stream.next().await {
                 // "programmed" comes with every controller cycle: counters and `cycle` tell that better
                 if event.at_ns > told && event.kind != "programmed" {
-                    let took = Duration::from_nanos(event.took_ns);
-                    let detail = format!("{} ({} bundles, took {took:?})", event.detail, event.sids);
+                    let took = short(Duration::from_nanos(event.took_ns));
+                    let took = if event.took_ns == 0 { String::new() } else { format!(", took {took}") };
+                    let detail = format!("{} ({} bundles{took})", event.detail, event.sids);
                     events.emit_at(event.at_ns, &format!("lsp.{}", event.kind), &node, detail);
                 }
                 told = told.max(event.at_ns);

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use router_emu::agent::Urgency;
 use topologies::lab::Lab;
 
-use super::events::{Events, monotonic_ns};
+use super::events::{self, Events, monotonic_ns};
 use super::programs::Programs;
 use super::queues::Queues;
 use super::reaper::Reaper;
@@ -22,6 +22,7 @@ use crate::apply::linux::{self, LinuxKernel};
 use crate::apply::{Kernel as _, Scope};
 use crate::carrier::Carrier;
 use crate::failure::{Code, Failure};
+use crate::figures::short;
 use crate::plan::{self, Plan};
 use crate::state::StateDir;
 
@@ -62,6 +63,7 @@ impl World {
     /// An empty world.
     pub fn new(state: StateDir, carrier: Carrier) -> anyhow::Result<Self> {
         let events = Arc::new(Events::open(&state.events())?);
+        events.emit(events::STARTED, "", format!("carrier {carrier}"));
         let reaper = Reaper::start()?;
         Ok(Self {
             programs: Programs::new(Arc::clone(&reaper), Arc::clone(&events)),
@@ -252,7 +254,11 @@ impl World {
                 ));
             }
             let took = drain::wait_empty(&lab, plane, limit, out).await?;
-            self.events.emit("plane.drained", &plane.to_string(), format!("counters still after {took:?}"));
+            self.events.emit(
+                "plane.drained",
+                &plane.to_string(),
+                format!("counters still after {}", short(took)),
+            );
             Ok(format!(
                 "plane {plane}: drained, no packet enters any more (after {:.1} s)",
                 took.as_secs_f64()

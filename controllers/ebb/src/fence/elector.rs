@@ -276,7 +276,7 @@ impl Elector {
             }
             // the service does not know the lease any more; or there is another leader, for only leaders write epochs
             (Job::Renew { .. }, Ok(Reply::Alive(None))) | (Job::Raise { .. }, Ok(Reply::Done(false))) => {
-                over = true
+                over = true;
             }
             (Job::Renew { .. }, _) => lead.renew = now + self.ttl / 12,
             (Job::Read, Ok(Reply::Seen(seen))) => {
