@@ -88,6 +88,15 @@ pub fn label_routes(cli: &Cli, node: &str) -> anyhow::Result<BTreeMap<u32, Label
     parse_label_routes(&cli.exec(node, &["ip", "-f", "mpls", "route", "show"])?)
 }
 
+/// Changes the shaper of an interface behind the testbed's back, to `bps` bits a second in bursts of `burst` bytes; the next
+/// `up` puts it right. A burst below the size of a packet lets no packet through.
+pub fn limit(cli: &Cli, node: &str, device: &str, bps: f64, burst: u32) -> anyhow::Result<()> {
+    let (rate, burst) = (format!("{bps:.0}bit"), burst.to_string());
+    let words = ["tc", "qdisc", "change", "dev", device, "root", "tbf"];
+    cli.exec(node, &[&words[..], &["rate", &rate, "burst", &burst, "limit", "1000"]].concat())?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
