@@ -148,7 +148,7 @@ pub fn r2_srlg_cut(lab: &Lab) -> anyhow::Result<()> {
 
 /// Input: all traffic in plane 1, controllers stopped; of the gold bundle from prn to lla a link of the primary path and one of
 /// the backup path cut.
-/// Output: LSPs of that pair are gone, packets go on over Open/R's routes; with the links and the controllers back all is whole.
+/// Output: LSPs of that pair are gone, which status says with exit code 1; packets go on over Open/R's routes; with the links and the controllers back all is whole.
 pub fn r3_primary_and_backup(lab: &Lab) -> anyhow::Result<()> {
     lab.cli.ok(&["drain", "plane", "2"])?;
     let model = Model::new(&lab.status()?, 1)?;
@@ -164,6 +164,11 @@ pub fn r3_primary_and_backup(lab: &Lab) -> anyhow::Result<()> {
     let lsps = lab.status()?.plane(1)?.lsps;
     note(format!("{} cut: {lsps:?}, all pairs reach each other", both.join(" and ")));
     ensure!(lsps.programmed < lsps.wanted, "no LSP was lost: {lsps:?}");
+    let status = lab.cli.run(&["status"])?;
+    ensure!(
+        status.code == 1 && status.stdout.contains("LSPs missing"),
+        "status of a plane with holes: {status:?}"
+    );
     Ok(())
 }
 
