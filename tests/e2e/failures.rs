@@ -9,7 +9,7 @@ use tests::documents::{Event, ProbeReport};
 use tests::mesh;
 use tests::model::Model;
 use tests::traffic::{Load, Traffic, lossless};
-use tests::{Lab, note};
+use tests::{Lab, kernel, note};
 
 use crate::edits;
 
@@ -155,10 +155,7 @@ fn silence(lab: &Lab, link: &str) -> anyhow::Result<()> {
     for (near, far) in [(0, 1), (1, 0)] {
         let ends: Vec<&str> = link.split("--").collect();
         let site = ends[far].split('.').nth(1).context("site")?;
-        let device = format!("to-{site}");
-        let words = ["tc", "qdisc", "change", "dev", &device, "root", "tbf"];
-        let full = ["rate", "1mbit", "burst", "40", "limit", "1000"];
-        lab.cli.exec(ends[near], &[&words[..], &full[..]].concat())?;
+        kernel::limit(&lab.cli, ends[near], &format!("to-{site}"), 1e6, 40)?;
     }
     Ok(())
 }
@@ -259,8 +256,8 @@ pub fn r5_without_controllers(lab: &Lab) -> anyhow::Result<()> {
 }
 
 /// Input: a link cut and restored, by name and by interface.
-/// Output: status shows it cut with the plane degraded or on backup, exit code 1 while degraded; afterwards all is back:
-/// addresses, neighbours, static labels.
+/// Output: status shows it cut, the controllers move everything off it; afterwards all is back: addresses, neighbours, static
+/// labels.
 pub fn link_cut_in_status(lab: &Lab) -> anyhow::Result<()> {
     let look = [
         "sh",

@@ -44,6 +44,9 @@ fn side_by_side(first: &Lab, second: &Lab) -> anyhow::Result<()> {
     ensure!(!processes.contains("/ebb-small/"), "the second lab sees processes of the first");
     let text = first.cli.ok(&["--format", "json", "events"])?;
     ensure!(!text.contains("e2e-two"), "the first lab's events speak of the second");
+    let nameless = first.cli.with_lab("").run(&["exec", "h1.prn", "--", "true"])?;
+    let named = [first.cli.lab(), second.cli.lab()].iter().all(|lab| nameless.stderr.contains(lab));
+    ensure!(nameless.code == 2 && named, "`exec` that may mean either lab: {nameless:?}");
     Ok(())
 }
 

@@ -59,7 +59,7 @@ impl Cli {
         Self { program: program.to_owned(), state: state.to_owned(), lab: lab.to_owned(), user: None }
     }
 
-    /// The same state folder, another lab.
+    /// The same state folder, another lab; with an empty name, commands name none.
     #[must_use]
     pub fn with_lab(&self, lab: &str) -> Self {
         Self { lab: lab.to_owned(), ..self.clone() }
@@ -93,11 +93,12 @@ impl Cli {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command
-            .args(words)
-            .env("TESTBED_STATE", &self.state)
-            .env("TESTBED_LAB", &self.lab)
-            .env_remove("TESTBED_LOG");
+        command.args(words).env("TESTBED_STATE", &self.state).env_remove("TESTBED_LOG");
+        if self.lab.is_empty() {
+            command.env_remove("TESTBED_LAB");
+        } else {
+            command.env("TESTBED_LAB", &self.lab);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some((uid, home)) = &self.user {
             use std::os::unix::process::CommandExt as _;

@@ -110,6 +110,8 @@ pub struct Node {
     pub plane: Option<u8>,
     /// IPv6 address.
     pub address: std::net::Ipv6Addr,
+    /// As in [`Link`], for routers.
+    pub drained: Option<String>,
 }
 
 /// A link.

@@ -1,10 +1,13 @@
 //! What the kernel of a router holds, as `ip` prints it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use nix::sys::signal::Signal;
 
-use crate::Cli;
+use crate::cli::Background;
+use crate::{Cli, wait_until};
 
 /// A nexthop object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +89,45 @@ pub fn nexthops(cli: &Cli, node: &str) -> anyhow::Result<BTreeMap<u32, Nexthop>>
 /// Label routes of a node.
 pub fn label_routes(cli: &Cli, node: &str) -> anyhow::Result<BTreeMap<u32, LabelRoute>> {
     parse_label_routes(&cli.exec(node, &["ip", "-f", "mpls", "route", "show"])?)
+}
+
+/// Changes the shaper of an interface behind the testbed's back, to `bps` bits a second in bursts of `burst` bytes; the next
+/// `up` puts it right. A burst below the size of a packet lets no packet through.
+pub fn limit(cli: &Cli, node: &str, device: &str, bps: f64, burst: u32) -> anyhow::Result<()> {
+    let (rate, burst) = (format!("{bps:.0}bit"), burst.to_string());
+    let words = ["tc", "qdisc", "change", "dev", device, "root", "tbf"];
+    cli.exec(node, &[&words[..], &["rate", &rate, "burst", &burst, "limit", "1000"]].concat())?;
+    Ok(())
+}
+
+/// A route that a watch makes and deletes to see whether it hears.
+const MARK: &str = "2001:db8:ffff::";
+
+/// Listens to what the kernel of a node says about routes, label routes and nexthop objects.
+pub struct Watch {
+    node: String,
+    run: Background,
+}
+
+impl Watch {
+    /// Starts it, and waits until it hears.
+    pub fn start(cli: &Cli, node: &str) -> anyhow::Result<Self> {
+        let mut run = cli.start(&["exec", node, "--", "ip", "-o", "monitor", "route", "nexthop"])?;
+        let script = format!("r='{MARK}/64 dev lo table 9999'; ip -6 route replace $r && ip -6 route del $r");
+        wait_until(Duration::from_secs(30), "a watch to hear of a route", || {
+            cli.exec(node, &["sh", "-c", &script]).map_err(|e| format!("{e:#}"))?;
+            run.wait_for_output(MARK, Duration::from_secs(1)).map_err(|e| format!("{e:#}"))
+        })?;
+        Ok(Self { node: node.to_owned(), run })
+    }
+
+    /// Ends it; what was deleted meanwhile, in the kernel's words, with the node's name before them.
+    pub fn deleted(self) -> anyhow::Result<Vec<String>> {
+        self.run.signal(Signal::SIGINT);
+        let output = self.run.finish(Duration::from_secs(20))?;
+        let lines = output.stdout.lines().filter(|l| l.contains("Deleted") && !l.contains(MARK));
+        Ok(lines.map(|line| format!("{}: {}", self.node, line.trim())).collect())
+    }
 }
 
 #[cfg(test)]

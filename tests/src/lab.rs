@@ -98,7 +98,7 @@ impl Lab {
         self.ready()
     }
 
-    /// Restores links, resumes and continues programs, undrains planes.
+    /// Restores links, resumes and continues programs, undrains planes, links and routers.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let status = self.status()?;
         if status.links.iter().any(|l| l.state != "up") {
@@ -112,6 +112,11 @@ impl Lab {
         }
         for plane in status.planes.iter().filter(|p| p.state == "drained") {
             self.cli.ok(&["undrain", "plane", &plane.plane.to_string(), "--timeout", "120"])?;
+        }
+        let links = status.links.iter().filter(|l| l.drained.is_some()).map(|l| ("link", &l.name));
+        let routers = status.nodes.iter().filter(|n| n.drained.is_some()).map(|n| ("router", &n.name));
+        for (kind, name) in links.chain(routers) {
+            self.cli.ok(&["undrain", kind, name])?;
         }
         Ok(())
     }
