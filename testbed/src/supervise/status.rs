@@ -20,8 +20,8 @@ use super::files::run_dir;
 use super::leader;
 use super::queues::Queues;
 use crate::api::protocol::{
-    Controllers, Count, Health, LinkStatus, LspCount, MemberCount, NodeStatus, PartMode, PlaneStatus, ProgramStatus,
-    Status, TrafficTotal,
+    Controllers, Count, Health, LinkStatus, LspCount, MemberCount, NodeStatus, PartMode, PlaneStatus,
+    ProgramStatus, Status, TrafficTotal,
 };
 use crate::bird;
 use crate::carrier::Carrier;
