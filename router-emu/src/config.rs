@@ -80,8 +80,11 @@ pub struct CoreInterface {
     pub label: u32,
     /// Link-local address of the far end.
     pub peer_link_local: Ipv6Addr,
-    /// Real capacity in bit/s.
+    /// Real capacity in bit/s, with all members up.
     pub capacity_bps: u64,
+    /// Links under the interface, which is a bundle of them; 0 if it is none.
+    #[serde(default)]
+    pub members: u16,
     /// Round-trip time in microseconds that the emulated wire does not have, to be added to the measured one;
     /// 0 where the wire really delays.
     pub declared_rtt_us: u64,
@@ -107,6 +110,11 @@ pub struct OpenrTimers {
     pub spf_min: u64,
     /// Most.
     pub spf_max: u64,
+    /// How long a link is kept out after it was lost twice in a row; 0 for no damping of links that go up and down.
+    pub flap_first: u64,
+    /// How long it is kept out at most, each further loss having doubled the time; also how long it must stay for that to be
+    /// forgotten.
+    pub flap_most: u64,
     /// Detection of links that fail silently.
     pub bfd: BfdTimers,
 }
@@ -141,6 +149,8 @@ impl Default for OpenrTimers {
             key_ttl: 300_000,
             spf_min: 10,
             spf_max: 250,
+            flap_first: 1_000,
+            flap_most: 8_192,
             bfd: BfdTimers::default(),
         }
     }

@@ -17,7 +17,7 @@ use rtnl::{Socket, addr, link, neigh, netns, route, socket};
 use testbed::apply::linux::{LinuxKernel, probe};
 use testbed::apply::memory::MemoryKernel;
 use testbed::apply::{Kernel, Scope};
-use testbed::plan::{Change, Options, Plan, State, desired, diff};
+use testbed::plan::{Change, Faults, Options, Plan, State, desired, diff};
 use topologies::lab::Lab;
 
 /// A lab file of a ring of sites with chords.
@@ -30,6 +30,8 @@ struct Shape {
     chords: Vec<(usize, usize, u32, u32)>,
     /// Capacity and RTT of the ring.
     ring: (u32, u32),
+    /// Members of the ring's links, and whether they are links of their own.
+    lag: (u16, bool),
 }
 
 impl Shape {
@@ -45,9 +47,13 @@ impl Shape {
         text += "links:\n";
         let n = self.sites.len();
         let (capacity, rtt) = self.ring;
+        let (members, real) = self.lag;
+        let lag = if real { "emulated" } else { "declared" };
         for i in 0..n {
-            text +=
-                &format!("  - {{between: [s{i}, s{}], capacity: {capacity}G, rtt: {rtt}ms}}\n", (i + 1) % n);
+            text += &format!(
+                "  - {{between: [s{i}, s{}], capacity: {capacity}G, rtt: {rtt}ms, members: {members}, lag: {lag}}}\n",
+                (i + 1) % n
+            );
         }
         let mut seen = BTreeSet::new();
         for (a, b, capacity, rtt) in &self.chords {
@@ -68,12 +74,14 @@ fn shape() -> impl Strategy<Value = Shape> {
         prop::collection::vec(any::<bool>(), 3..6),
         prop::collection::vec(chord, 0..4),
         (1..800u32, 1..100u32),
+        (1..5u16, any::<bool>()),
     );
-    parts.prop_map(|(planes, sites, chords, ring)| Shape { planes, sites, chords, ring })
+    parts.prop_map(|(planes, sites, chords, ring, lag)| Shape { planes, sites, chords, ring, lag })
 }
 
 fn small() -> Shape {
-    Shape { planes: 2, sites: vec![true, false, true, false], chords: vec![(0, 2, 100, 7)], ring: (400, 10) }
+    let sites = vec![true, false, true, false];
+    Shape { planes: 2, sites, chords: vec![(0, 2, 100, 7)], ring: (400, 10), lag: (1, false) }
 }
 
 /// What a case gets: a kernel, and what it can do.
@@ -84,7 +92,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn wanted(&self, lab: &Lab, cuts: &[&str]) -> State {
-        desired(lab, &cuts.iter().map(|c| (*c).to_owned()).collect(), self.options)
+        desired(lab, &Faults::cut(cuts.iter().copied()), self.options)
     }
 
     /// Brings the kernel to a state; afterwards there must be nothing left to do.
@@ -138,6 +146,40 @@ fn a_life(bench: &mut Bench<'_>) {
     assert!(bench.converge(&State::default()).is_empty());
 }
 
+/// Links that become bundles, lose members, get others, and become plain links again.
+fn a_bundle(bench: &mut Bench<'_>) {
+    let with = |members, real| Shape { lag: (members, real), ..small() }.lab();
+    let (plain, three) = (with(3, false), with(3, true));
+    let goal = bench.wanted(&plain, &[]);
+    bench.converge(&goal);
+    let whole = bench.wanted(&three, &[]);
+    let plan = bench.converge(&whole);
+    let others = |c: &Change| c.node().starts_with("fa") || c.node().starts_with('h');
+    assert!(
+        !plan.actions.iter().any(|a| others(&a.change)),
+        "a ring that changes touches the fabric\n{plan}"
+    );
+    let mut faults = Faults::default();
+    faults.set_member("eb01.s0--eb01.s1", 2, true);
+    let hurt = desired(&three, &faults, bench.options);
+    // one end of the member, and the queues of both ends of the bundle
+    let costs = if bench.options.bonds { 3 } else { 0 };
+    assert_eq!(bench.converge(&hurt).actions.len(), costs);
+    faults.cut.insert("eb01.s0--eb01.s1".to_owned());
+    let cut = desired(&three, &faults, bench.options);
+    bench.converge(&cut);
+    bench.converge(&whole);
+    // from nothing to a lab with a cut member and a cut bundle
+    faults.cut = ["eb02.s0--eb02.s1".to_owned()].into();
+    bench.converge(&State::default());
+    let broken = desired(&three, &faults, bench.options);
+    bench.converge(&broken);
+    let five = bench.wanted(&with(5, true), &[]);
+    bench.converge(&five);
+    bench.converge(&goal);
+    bench.converge(&State::default());
+}
+
 /// Only the nodes in scope are looked at and changed.
 fn a_scope(bench: &mut Bench<'_>) {
     let lab = small().lab();
@@ -175,7 +217,8 @@ fn a_refusal(bench: &mut Bench<'_>) {
 /// A case of the shared suite.
 type Case = fn(&mut Bench<'_>);
 
-const CASES: [(&str, Case); 3] = [("a life", a_life), ("a scope", a_scope), ("a refusal", a_refusal)];
+const CASES: [(&str, Case); 4] =
+    [("a life", a_life), ("a bundle", a_bundle), ("a scope", a_scope), ("a refusal", a_refusal)];
 
 #[test]
 fn in_memory() {
@@ -224,7 +267,7 @@ fn on_the_linux_kernel() {
 fn what_others_own_is_neither_seen_nor_touched() {
     on_linux(|kernel, options| {
         let lab = small().lab();
-        let wanted = desired(&lab, &BTreeSet::new(), options);
+        let wanted = desired(&lab, &Faults::default(), options);
         Bench { kernel, options }.converge(&wanted);
         // Routes of agents and of BIRD, and an address, a neighbour and a link that a person made.
         let foreign = "fe80::99".parse().unwrap();
@@ -237,7 +280,7 @@ fn what_others_own_is_neither_seen_nor_touched() {
         let elsewhere = netns::create().unwrap();
         let near = kernel.namespace("eb01.s0").unwrap().try_clone_to_owned().unwrap();
         let end =
-            |netns, name, ifindex| link::VethEnd { netns, name, ifindex, mac: [2, 0, 0, 0, 0, 7], mtu: 1500 };
+            |netns, name, ifindex| link::LinkEnd { netns, name, ifindex, mac: [2, 0, 0, 0, 0, 7], mtu: 1500 };
         let pair = link::create_veth(&end(near.as_fd(), "by-hand", 77), &end(elsewhere.as_fd(), "far", 78));
         Socket::open(socket::ROUTE).unwrap().request(&pair).unwrap();
         let socket = kernel.socket("eb01.s0").unwrap();
@@ -247,7 +290,7 @@ fn what_others_own_is_neither_seen_nor_touched() {
         assert!(Bench { kernel, options }.converge(&wanted).is_empty());
         let mut edited = small();
         edited.chords.clear();
-        Bench { kernel, options }.converge(&desired(&edited.lab(), &BTreeSet::new(), options));
+        Bench { kernel, options }.converge(&desired(&edited.lab(), &Faults::default(), options));
         let socket = kernel.socket("eb01.s0").unwrap();
         for protocol in [99, 201, 12] {
             let filter = route::Filter { protocol: Some(protocol), table: None };
@@ -264,7 +307,7 @@ fn what_others_own_is_neither_seen_nor_touched() {
 fn a_damaged_lab_is_repaired_and_a_second_orchestrator_takes_over() {
     on_linux(|kernel, options| {
         let lab = small().lab();
-        let wanted = desired(&lab, &BTreeSet::new(), options);
+        let wanted = desired(&lab, &Faults::default(), options);
         Bench { kernel, options }.converge(&wanted);
         let index = wanted.nodes["eb01.s0"].interfaces["to-s1"].ifindex;
         let host_index = wanted.nodes["h1.s0"].interfaces["fa"].ifindex;
@@ -301,9 +344,10 @@ proptest! {
         let (from, to) = (from.lab(), to.lab());
         let wanted = bench.wanted(&from, &[]);
         bench.converge(&wanted);
-        let link = from.links[cut.index(from.links.len())].name.clone();
-        let cut_state = bench.wanted(&from, &[&link]);
-        prop_assert_eq!(bench.converge(&cut_state).actions.len(), 1);
+        let link = &from.links[cut.index(from.links.len())];
+        let cut_state = bench.wanted(&from, &[&link.name]);
+        let members = usize::from(testbed::plan::bonded_members(link));
+        prop_assert_eq!(bench.converge(&cut_state).actions.len(), 1 + members);
         let goal = bench.wanted(&to, &[]);
         bench.converge(&goal);
         bench.converge(&wanted);
@@ -316,7 +360,7 @@ proptest! {
     fn numbers_cost_their_queues(shape in shape(), capacity in 801..900u32, rtt in 101..120u32) {
         let before = Shape { chords: vec![(0, 2, 1, 1)], sites: vec![true, false, true, false], ..shape };
         let after = Shape { chords: vec![(0, 2, capacity, rtt)], ..before.clone() };
-        let state = |s: &Shape| desired(&s.lab(), &BTreeSet::new(), Options::full());
+        let state = |s: &Shape| desired(&s.lab(), &Faults::default(), Options::full());
         let plan = diff(&state(&after), &state(&before));
         prop_assert_eq!(plan.actions.len(), 2 * usize::from(before.planes));
         let is_queue = |c: &Change| matches!(c, Change::SetQueue { from: Some(_), .. });
@@ -351,10 +395,11 @@ fn two_hundred_nodes() {
     on_linux(|kernel, options| {
         let chords = (0..86).flat_map(|i| [(i, (i * 7 + 3) % 86, 400, 9), (i, (i * 13 + 29) % 86, 400, 9)]);
         let sites = (0..86).map(|i| i % 7 == 0).collect();
-        let lab = Shape { planes: 2, sites, chords: chords.collect(), ring: (400, 10) }.lab();
+        let lab =
+            Shape { planes: 2, sites, chords: chords.collect(), ring: (400, 10), lag: (1, false) }.lab();
         println!("{} nodes, {} links", lab.nodes.len(), lab.links.len());
         let start = Instant::now();
-        let wanted = desired(&lab, &BTreeSet::new(), options);
+        let wanted = desired(&lab, &Faults::default(), options);
         println!("desired        {:?}", start.elapsed());
         let start = Instant::now();
         let plan = diff(&wanted, &State::default());
@@ -420,8 +465,8 @@ fn floor(wanted: &State) -> Duration {
                 continue;
             }
             let p = &wanted.nodes[peer_node].interfaces[peer_name];
-            let a = link::VethEnd { netns: at(node), name, ifindex: i.ifindex, mac: i.mac.0, mtu: i.mtu };
-            let b = link::VethEnd {
+            let a = link::LinkEnd { netns: at(node), name, ifindex: i.ifindex, mac: i.mac.0, mtu: i.mtu };
+            let b = link::LinkEnd {
                 netns: at(peer_node),
                 name: peer_name,
                 ifindex: p.ifindex,

@@ -21,7 +21,7 @@ const ROLE: &str = "TESTBED_TEST_ROLE";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_testbed");
 
 fn spec(state: &Path, carrier: Carrier) -> WorldSpec {
-    let choice = Choice { carrier, kind: Kind::Ebb, nodes: 0, delay: false };
+    let choice = Choice { carrier, kind: Kind::Ebb, nodes: 0 };
     let mut spec = WorldSpec::new(state, choice, None, Some(1024)).unwrap();
     for words in [&mut spec.init, &mut spec.keeper] {
         words[0] = PROGRAM.to_owned();

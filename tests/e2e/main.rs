@@ -18,6 +18,7 @@ mod failures;
 mod forwarding;
 mod isolation;
 mod kills;
+mod links;
 mod operations;
 mod programming;
 mod replicas;
@@ -94,6 +95,9 @@ fn trials() -> Vec<Trial> {
         ("p3_leader_dies_while_it_writes", replicas::p3_leader_dies_while_it_writes),
         ("p5_stale_leader", replicas::p5_stale_leader),
         ("silent_failure", failures::silent_failure),
+        ("r6_member_down", links::r6_member_down),
+        ("r7_flapping_link", links::r7_flapping_link),
+        ("o8_round_trip_time", links::o8_round_trip_time),
     ];
     let mut trials: Vec<Trial> =
         on_lab.into_iter().map(|(name, test)| trial(name, move || on_shared_lab(name, test))).collect();

@@ -125,16 +125,32 @@ pub struct Link {
     pub plane: Option<u8>,
     /// `up` or `cut`.
     pub state: String,
+    /// What is broken on purpose.
+    #[serde(default)]
+    pub faults: Vec<String>,
+    /// Members that are links of their own.
+    pub members: Option<Members>,
     /// `exclude` or `avoid`, if the plane's controller has it drained.
     pub drained: Option<String>,
     /// `400G`.
     pub capacity: String,
+    /// What is announced of it, if that is less.
+    pub capacity_left: Option<String>,
     /// `24ms`.
     pub rtt: String,
     /// Shared-risk groups.
     pub srlgs: Vec<String>,
     /// Class queues of core links.
     pub queues: Vec<EndQueues>,
+}
+
+/// Members of a link.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Members {
+    /// With a carrier.
+    pub up: u32,
+    /// All.
+    pub total: u32,
 }
 
 /// A program.
@@ -179,8 +195,8 @@ impl Status {
         for p in self.planes.iter().filter(|p| p.state != "ready") {
             text += &format!("plane {} is {}: {} ({:?})\n", p.plane, p.state, p.reason, p.lsps);
         }
-        for l in self.links.iter().filter(|l| l.state != "up") {
-            text += &format!("link {} is {}\n", l.name, l.state);
+        for l in self.links.iter().filter(|l| l.state != "up" || !l.faults.is_empty()) {
+            text += &format!("link {} is {} ({})\n", l.name, l.state, l.faults.join(", "));
         }
         for p in self.programs.iter().filter(|p| p.state != "running") {
             text += &format!("program {}/{} is {}\n", p.node, p.name, p.state);

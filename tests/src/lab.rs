@@ -101,7 +101,7 @@ impl Lab {
     /// Restores links, resumes and continues programs, undrains planes, links and routers.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let status = self.status()?;
-        if status.links.iter().any(|l| l.state != "up") {
+        if status.links.iter().any(|l| !l.faults.is_empty()) {
             self.cli.ok(&["link", "restore", "all"])?;
         }
         for program in status.programs.iter().filter(|p| p.state == "stopped") {

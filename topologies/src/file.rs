@@ -11,7 +11,7 @@ use crate::name::{HostName, LabName, SiteName, SrlgName};
 use crate::parse::{At, Entries, Given, Text};
 use crate::scalar::{Ratio, Switch, Whole};
 use crate::units::{Capacity, Period, Rtt};
-use crate::words::{BackupWord, DelayMode, LockWord, Mesh, PrimaryWord, ReprogramWord, SiteWord};
+use crate::words::{BackupWord, DelayMode, LagMode, LockWord, Mesh, PrimaryWord, ReprogramWord, SiteWord};
 
 /// Number of a plane.
 pub type PlaneNumber = Whole<1, 8>;
@@ -34,6 +34,10 @@ pub struct LabFile {
     /// the default).
     #[serde(default)]
     pub delay: Given<Text<DelayMode>>,
+    /// Whether the circuits of a bundle (`members` of a link) are links of their own that can fail one by one
+    /// (`emulated`), or only a number (`declared`, the default). A link may say otherwise.
+    #[serde(default)]
+    pub lag: Given<Text<LagMode>>,
     /// How many parallel networks there are. Each has a router at every site and a copy of every link.
     #[serde(default)]
     pub planes: Given<Text<PlaneNumber>>,
@@ -111,6 +115,10 @@ pub struct LinkEntry {
     /// Physical circuits in the bundle; 1 by default.
     #[serde(default)]
     pub members: Given<Text<Whole<1, 64>>>,
+    /// Whether the circuits are links of their own (`emulated`) or only a number (`declared`); as the lab's `lag` by
+    /// default.
+    #[serde(default)]
+    pub lag: Given<Text<LagMode>>,
     /// Shared-risk groups: things whose failure takes several links down at once.
     #[serde(default)]
     pub srlgs: Vec<Text<SrlgName>>,

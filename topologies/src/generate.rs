@@ -9,11 +9,12 @@ use ipnet::Ipv6Net;
 
 use crate::index;
 use crate::lab::{
-    End, Interface, Lab, Link, LinkKind, Lock, Node, Plane, ProgramKind, Role, Site, SiteKind, StaticRoute,
+    End, Interface, Lab, Link, LinkKind, Lock, Member, Node, Plane, ProgramKind, Role, Site, SiteKind,
+    StaticRoute,
 };
 use crate::spec::{
-    LinkValues, Spec, SpecLink, SpecSite, aggregator_name, core_interface, host_name, parallel_suffix,
-    router_name,
+    LinkValues, Spec, SpecLink, SpecSite, aggregator_name, core_interface, host_name, member_interface,
+    parallel_suffix, router_name,
 };
 use crate::units::{Capacity, Rtt};
 
@@ -96,6 +97,7 @@ fn core_link(link: &SpecLink, values: LinkValues, plane: u8) -> Link {
         capacity: values.capacity,
         rtt: values.rtt,
         members: values.members,
+        bonded: values.bonded && values.members > 1,
         srlgs: values.srlgs,
     }
 }
@@ -112,6 +114,7 @@ fn edge_links(site: &SpecSite, planes: u8) -> Vec<Link> {
         capacity: EDGE_CAPACITY,
         rtt: Rtt(0),
         members: 1,
+        bonded: false,
         srlgs: Vec::new(),
     };
     // Names order as eb.. < fa.. < h.., so the ends are already in order.
@@ -199,7 +202,9 @@ fn prefix(address: Ipv6Addr, length: u8) -> Ipv6Net {
 /// Interfaces by node, each sorted by name.
 fn interfaces(spec: &Spec, links: &[Link]) -> BTreeMap<String, Vec<Interface>> {
     let ends: BTreeSet<End> = links.iter().flat_map(|link| [link.a.clone(), link.b.clone()]).collect();
-    let indexes = index::assign(&ends);
+    let members =
+        links.iter().flat_map(|link| link.ends().map(|end| member_ends(link, end)).concat()).collect();
+    let indexes = index::assign(&ends, &members);
     let ids: BTreeMap<&str, u8> = spec.sites.iter().map(|site| (site.name.as_str(), site.id)).collect();
     let mut by_node: BTreeMap<String, Vec<Interface>> = BTreeMap::new();
     for link in links {
@@ -208,8 +213,9 @@ fn interfaces(spec: &Spec, links: &[Link]) -> BTreeMap<String, Vec<Interface>> {
             let site_of = |end: &End| {
                 end.node.split_once('.').and_then(|(_, site)| ids.get(site)).copied().unwrap_or(0)
             };
-            let interface =
+            let mut interface =
                 interface(spec, link, own, peer, [*own_index, *peer_index], [site_of(own), site_of(peer)]);
+            interface.members = link_members(link, own, peer, &indexes);
             by_node.entry(own.node.clone()).or_default().push(interface);
         }
     }
@@ -217,6 +223,23 @@ fn interfaces(spec: &Spec, links: &[Link]) -> BTreeMap<String, Vec<Interface>> {
         list.sort_by(|a, b| a.name.cmp(&b.name));
     }
     by_node
+}
+
+/// The ends of a bundle's circuits at one of its ends; none if they are only a number.
+fn member_ends(link: &Link, end: &End) -> Vec<End> {
+    let count = if link.bonded { link.members } else { 0 };
+    let member = |number| End { node: end.node.clone(), interface: member_interface(&end.interface, number) };
+    (1..=count).map(member).collect()
+}
+
+/// The members of one end of a link.
+fn link_members(link: &Link, own: &End, peer: &End, indexes: &BTreeMap<End, u32>) -> Vec<Member> {
+    let pairs = member_ends(link, own).into_iter().zip(member_ends(link, peer));
+    let member = |(own, peer): (End, End)| {
+        let (ifindex, peer_ifindex) = (*indexes.get(&own)?, *indexes.get(&peer)?);
+        Some(Member { name: own.interface, ifindex, mac: index::mac(ifindex), peer_ifindex })
+    };
+    pairs.filter_map(member).collect()
 }
 
 /// One end of a link. Pairs are own and peer.
@@ -252,6 +275,7 @@ fn interface(
         static_label: core.then(|| 1000 * parallel + u32::from(sites[1])),
         rate_bps: core.then(|| link.capacity.0 / spec.divisor),
         delay: (core && spec.emulate_delay && delay > Duration::ZERO).then_some(delay),
+        members: Vec::new(),
     }
 }
 

@@ -189,6 +189,24 @@ pub struct Interface {
     /// One-way delay to emulate, if any; `5ms` in JSON.
     #[serde(with = "crate::units::optional_duration")]
     pub delay: Option<Duration>,
+    /// Where the link's circuits are links of their own: this end of each, in order; the interface itself then is a
+    /// bond of them. Empty for a link that is one veth pair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+}
+
+/// One end of one circuit of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Name, at most 15 bytes: `to-chi_2`.
+    pub name: String,
+    /// Interface index, unique in the whole lab.
+    pub ifindex: u32,
+    /// Hardware address, derived from the index; as usual text in JSON.
+    #[serde(with = "crate::index::mac_text")]
+    pub mac: [u8; 6],
+    /// Index of the other end.
+    pub peer_ifindex: u32,
 }
 
 /// A link between two nodes.
@@ -210,6 +228,9 @@ pub struct Link {
     pub rtt: Rtt,
     /// Physical circuits in the bundle.
     pub members: u16,
+    /// Whether each circuit is a link of its own, under a bond at both ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bonded: bool,
     /// Shared-risk groups, sorted.
     pub srlgs: Vec<String>,
 }

@@ -54,6 +54,8 @@ pub(crate) struct LinkValues {
     pub capacity: Capacity,
     pub rtt: Rtt,
     pub members: u16,
+    /// Whether the circuits of the bundle are links of their own.
+    pub bonded: bool,
     /// Sorted.
     pub srlgs: Vec<String>,
 }
@@ -81,4 +83,9 @@ pub(crate) fn host_name(number: u16, site: &str) -> String {
 /// Name of a router's interface towards a site.
 pub(crate) fn core_interface(site: &str, parallel: u32) -> String {
     format!("to-{site}{}", parallel_suffix(parallel))
+}
+
+/// Name of an interface's member, numbered from 1. No site name has the character between them.
+pub(crate) fn member_interface(interface: &str, number: u16) -> String {
+    format!("{interface}_{number}")
 }

@@ -52,6 +52,10 @@ words!(
     DelayMode(bool), "delay mode", { "declared" => false, "emulated" => true }
 );
 words!(
+    /// Whether the circuits of a bundle are links of their own.
+    LagMode(bool), "lag mode", { "declared" => false, "emulated" => true }
+);
+words!(
     /// Kind of a site.
     SiteWord(SiteKind), "kind of site", { "dc" => SiteKind::Dc, "midpoint" => SiteKind::Midpoint }
 );

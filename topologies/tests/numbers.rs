@@ -180,3 +180,39 @@ fn demands() {
     let total: u64 = weighted.demands.iter().filter(|d| d.mesh == "gold").map(|d| d.rate.0).sum();
     assert!((899_999_000_000..=900_000_000_000).contains(&total), "{total}");
 }
+
+#[test]
+fn members() {
+    let text = builtin("ebb-small").unwrap();
+    let real = Lab::from_str(&text.replace("delay: declared", "lag: emulated\ndelay: declared"), "x.yaml")
+        .unwrap()
+        .0;
+    let declared = lab();
+    let interface = real.interface("eb01.atn", "to-prn").unwrap();
+    let names: Vec<&str> = interface.members.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["to-prn_1", "to-prn_2", "to-prn_3", "to-prn_4"]);
+    let mut indexes = BTreeSet::new();
+    for node in &real.nodes {
+        for interface in &node.interfaces {
+            assert_eq!(interface.members.len(), if interface.core { 4 } else { 0 });
+            assert!(indexes.insert(interface.ifindex));
+            let far = real.interface(&interface.peer_node, &interface.peer_interface).unwrap();
+            for (own, peer) in interface.members.iter().zip(&far.members) {
+                assert!(indexes.insert(own.ifindex), "{} is taken", own.ifindex);
+                assert_eq!((own.peer_ifindex, peer.peer_ifindex), (peer.ifindex, own.ifindex));
+            }
+            // a bundle has its members beside everything that the link had
+            let as_declared = declared.interface(&node.name, &interface.name).unwrap();
+            let bare = topologies::lab::Interface { members: Vec::new(), ..interface.clone() };
+            assert_eq!(bare, *as_declared);
+        }
+    }
+    // a bundle of one is a link
+    let one = text.replace("rtt: 120ms, members: 4}", "rtt: 120ms, members: 1, lag: emulated}");
+    let one = Lab::from_str(&one, "x.yaml").unwrap().0;
+    assert!(one.nodes.iter().flat_map(|n| &n.interfaces).all(|i| i.members.is_empty()));
+    // one link may say otherwise
+    let only = text.replace("rtt: 120ms, members: 4}", "rtt: 120ms, members: 4, lag: emulated}");
+    let only = Lab::from_str(&only, "x.yaml").unwrap().0;
+    assert_eq!(only.links.iter().filter(|l| l.bonded).count(), 2);
+}

@@ -1,10 +1,11 @@
-//! Links: veth pairs with both ends created where they belong, changes, dumps.
+//! Links: veth pairs with both ends created where they belong, bonds, changes, dumps.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo as InfoAttribute, LinkMessage, Prop,
+    BondMode, BondXmitHashPolicy, InfoBond, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
+    LinkInfo as InfoAttribute, LinkMessage, Prop,
 };
 
 use crate::wire::{self, Message};
@@ -23,6 +24,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
 const IFLA_EXT_MASK: u16 = 29;
@@ -31,6 +33,8 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BOND_SLAVE_PERM_HWADDR: u16 = 4;
 /// `RTEXT_FILTER_SKIP_STATS`: the counters are the larger half of a link message.
 const SKIP_STATS: u32 = 1 << 3;
 
@@ -38,9 +42,9 @@ const IFF_UP: u32 = 1;
 const IFF_RUNNING: u32 = 1 << 6;
 const IFF_LOWER_UP: u32 = 1 << 16;
 
-/// One end of a veth pair to be created.
+/// One end of a veth pair to be created, or a bond.
 #[derive(Clone, Copy, Debug)]
-pub struct VethEnd<'a> {
+pub struct LinkEnd<'a> {
     /// Namespace in which it is created.
     pub netns: BorrowedFd<'a>,
     /// Name, at most 15 bytes.
@@ -56,7 +60,7 @@ pub struct VethEnd<'a> {
 
 /// Creates a veth pair with both ends in their final namespaces, down (an end cannot be created up: ENOTCONN),
 /// with one queue each way.
-pub fn create_veth(a: &VethEnd<'_>, b: &VethEnd<'_>) -> Request {
+pub fn create_veth(a: &LinkEnd<'_>, b: &LinkEnd<'_>) -> Request {
     let mut message = end_message(a);
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         InfoAttribute::Kind(InfoKind::Veth),
@@ -67,8 +71,42 @@ pub fn create_veth(a: &VethEnd<'_>, b: &VethEnd<'_>) -> Request {
     Request::typed(&RouteNetlinkMessage::NewLink(message), Mode::Create, doing)
 }
 
+/// How often a bond looks at its members by itself, milliseconds. It decides only when the bond's own carrier follows
+/// theirs: what is sent avoids a member from the moment the kernel tells of its carrier.
+const BOND_LOOKS_MS: u32 = 100;
+
+/// Creates a bond without members in its final namespace, down.
+///
+/// Mode `balance-xor`: of the modes that keep a flow on one member it is the only one that stops using a member with the
+/// carrier event itself, not with the next look at it, and it waits for no partner. Policy `encap3+4`: the only one
+/// that tells flows apart behind a label, because it takes the hash that the packet already has (its sender's, or that
+/// of its flow label); all others see two hardware addresses and no more.
+pub fn create_bond(end: &LinkEnd<'_>) -> Request {
+    let mut message = end_message(end);
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        InfoAttribute::Kind(InfoKind::Bond),
+        InfoAttribute::Data(InfoData::Bond(vec![
+            InfoBond::Mode(BondMode::BalanceXor),
+            InfoBond::MiiMon(BOND_LOOKS_MS),
+            InfoBond::XmitHashPolicy(BondXmitHashPolicy::Encap34),
+        ])),
+    ]));
+    let doing = format!("create the bond {} (index {})", end.name, end.ifindex);
+    Request::typed(&RouteNetlinkMessage::NewLink(message), Mode::Create, doing)
+}
+
+/// Makes a link a member of a bond, or a member of none (`bond` 0). It must be down, and comes up with this; its
+/// hardware address becomes the bond's.
+pub fn set_master(ifindex: u32, bond: u32) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = ifindex;
+    message.attributes.push(LinkAttribute::Controller(bond));
+    let doing = format!("make link {ifindex} a member of link {bond}");
+    Request::typed(&RouteNetlinkMessage::SetLink(message), Mode::Change, doing)
+}
+
 /// The message of one end, without its kind.
-fn end_message(end: &VethEnd<'_>) -> LinkMessage {
+fn end_message(end: &LinkEnd<'_>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = end.ifindex;
     message.attributes = vec![
@@ -149,7 +187,7 @@ pub struct LinkInfo {
     pub ifindex: u32,
     /// Name.
     pub name: String,
-    /// Hardware address; zero if it has none of six bytes.
+    /// Hardware address; zero if it has none of six bytes. Of a bond's member its own, not the bond's.
     pub mac: [u8; 6],
     /// MTU in bytes.
     pub mtu: u32,
@@ -163,14 +201,23 @@ pub struct LinkInfo {
     pub alias: Option<String>,
     /// Further names.
     pub altnames: Vec<String>,
-    /// Kind: `veth`.
+    /// Kind: `veth`, `bond`.
     pub kind: Option<String>,
     /// For a veth, the index of the other end in its own namespace.
     pub peer_ifindex: Option<u32>,
     /// Local id of the other end's namespace, if it is another one.
     pub peer_netnsid: Option<i32>,
+    /// Index of the bond that it is a member of.
+    pub master: Option<u32>,
     /// Carrier changes since creation.
     pub carrier_changes: u32,
+}
+
+impl LinkInfo {
+    /// Whether packets can pass, as far as the kernel knows.
+    pub fn has_carrier(&self) -> bool {
+        self.up && self.running && self.lower_up
+    }
 }
 
 /// Decodes the body of `RTM_NEWLINK` or `RTM_DELLINK`.
@@ -183,16 +230,23 @@ pub fn decode(body: &[u8]) -> Option<LinkInfo> {
         lower_up: flags & IFF_LOWER_UP != 0,
         ..LinkInfo::default()
     };
+    let mut own_mac = None;
     for (kind, value) in wire::attrs_after(body, HEADER) {
         match kind {
             IFLA_ADDRESS => link.mac = wire::mac(value).unwrap_or_default(),
             IFLA_IFNAME => link.name = wire::text(value),
             IFLA_MTU => link.mtu = wire::u32_at(value, 0)?,
             IFLA_LINK => link.peer_ifindex = wire::u32_at(value, 0),
+            IFLA_MASTER => link.master = wire::u32_at(value, 0),
             IFLA_IFALIAS => link.alias = Some(wire::text(value)),
             IFLA_CARRIER_CHANGES => link.carrier_changes = wire::u32_at(value, 0)?,
             IFLA_LINK_NETNSID => link.peer_netnsid = wire::u32_at(value, 0).map(u32::cast_signed),
-            IFLA_LINKINFO => link.kind = wire::find(wire::attrs(value), IFLA_INFO_KIND).map(wire::text),
+            IFLA_LINKINFO => {
+                link.kind = wire::find(wire::attrs(value), IFLA_INFO_KIND).map(wire::text);
+                let slave = wire::find(wire::attrs(value), IFLA_INFO_SLAVE_DATA);
+                let address = slave.and_then(|s| wire::find(wire::attrs(s), IFLA_BOND_SLAVE_PERM_HWADDR));
+                own_mac = address.and_then(wire::mac);
+            }
             IFLA_PROP_LIST => {
                 let names = wire::attrs(value).filter(|(k, _)| *k == IFLA_ALT_IFNAME);
                 link.altnames = names.map(|(_, name)| wire::text(name)).collect();
@@ -200,6 +254,7 @@ pub fn decode(body: &[u8]) -> Option<LinkInfo> {
             _ => {}
         }
     }
+    link.mac = own_mac.unwrap_or(link.mac);
     Some(link)
 }
 

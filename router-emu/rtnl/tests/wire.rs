@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::Ipv6Addr;
+use std::os::fd::AsFd as _;
 
 use ipnet::Ipv6Net;
 use proptest::prelude::*;
@@ -45,6 +46,40 @@ fn a_label_route_that_pops_and_one_that_spreads() {
     insta::assert_snapshot!(hex(&mpls::set(&LabelRoute { label: 1002, protocol: 4, hops: vec![hop(&[])] })));
     let spread = LabelRoute { label: 526_364, protocol: 201, hops: vec![hop(&[]), hop(&[1003, 1004])] };
     insta::assert_snapshot!(hex(&mpls::set(&spread)));
+}
+
+#[test]
+fn a_bond_and_its_member() {
+    let here = std::fs::File::open("/dev/null").unwrap();
+    let end = link::LinkEnd {
+        netns: here.as_fd(),
+        name: "to-chi",
+        ifindex: 1001,
+        mac: [0x02, 0xeb, 0, 0, 0x03, 0xe9],
+        mtu: 9216,
+    };
+    let created = link::create_bond(&end);
+    // the number of the descriptor is the process's own
+    let info: Vec<_> = wire::attrs_after(body(&created), 16).filter(|(kind, _)| *kind != 28).collect();
+    let line = |(kind, value): &(u16, &[u8])| {
+        let value: Vec<_> = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{kind}: {}", value.join(" "))
+    };
+    insta::assert_snapshot!(info.iter().map(line).collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(hex(&link::set_master(1002, 1001)));
+}
+
+#[test]
+fn a_member_keeps_its_own_address_beside_the_bonds() {
+    let (own, bonds) = ([2, 0xeb, 0, 0, 3, 0xea], [2, 0xeb, 0, 0, 3, 0xe9]);
+    let mut message = wire::Attrs::after(&[0; 16]);
+    message.put(1, &bonds).u32(10, 1001).nest(18, |info| {
+        info.nest(5, |slave| {
+            slave.put(4, &own);
+        });
+    });
+    let link = link::decode(message.as_bytes()).unwrap();
+    assert_eq!((link.mac, link.master), (own, Some(1001)));
 }
 
 #[test]

@@ -30,6 +30,13 @@ pub enum Event {
         /// Whether nothing passes.
         silent: bool,
     },
+    /// Members of a bundle got or lost their carriers.
+    Members {
+        /// The bundle's interface.
+        interface: String,
+        /// How many have a carrier now.
+        up: u16,
+    },
     /// A discovery packet.
     Packet {
         /// Interface that it arrived on.

@@ -1,14 +1,15 @@
 //! What this router announces of itself: its links that count, with their attributes and drains.
 //!
-//! A lost link is announced at once. New links and round-trip times are collected for a moment, because
-//! they come in groups and nobody is hurt by their delay.
+//! A lost link is announced at once, and so is a bundle that has lost some of its members: it stays, with the capacity
+//! that is left. New links, members that return and round-trip times are collected for a moment, because they come in
+//! groups and nobody is hurt by their delay.
 
 use std::collections::BTreeMap;
 
 use super::drain::Drains;
 use super::rtt;
 use super::spark::{MS, Nanos, Peer};
-use crate::config::RouterConfig;
+use crate::config::{CoreInterface, RouterConfig};
 use crate::proto::{Adjacency, AdjacencyDatabase};
 
 /// How long good news is collected.
@@ -27,6 +28,8 @@ struct Link {
 pub struct Adjacencies {
     config: RouterConfig,
     links: BTreeMap<String, Link>,
+    /// Members with a carrier, of those bundles that have been heard of.
+    members: BTreeMap<String, u16>,
     /// Drains in force.
     pub drains: Drains,
     announce_at: Option<Nanos>,
@@ -35,7 +38,7 @@ pub struct Adjacencies {
 impl Adjacencies {
     /// No links yet.
     pub fn new(config: RouterConfig, drains: Drains) -> Self {
-        Self { config, links: BTreeMap::new(), drains, announce_at: None }
+        Self { config, links: BTreeMap::new(), members: BTreeMap::new(), drains, announce_at: None }
     }
 
     /// A link counts; it is announced with the next round of good news.
@@ -58,6 +61,33 @@ impl Adjacencies {
             link.peer.rtt_us = rtt_us;
             self.later(now);
         }
+    }
+
+    /// So many members of a bundle have a carrier; whether it has lost some while it was announced, so that this must be
+    /// said now.
+    pub fn members(&mut self, now: Nanos, interface: &str, up: u16) -> bool {
+        let total =
+            self.config.interfaces.iter().find(|core| core.name == interface).map_or(0, |core| core.members);
+        let before = self.members.insert(interface.to_owned(), up).unwrap_or(total);
+        let announced = self.links.get(interface).is_some_and(|link| link.announced);
+        // without a member there is no link, which is said in another way
+        if !announced || up == before || up == 0 {
+            return false;
+        }
+        if up > before {
+            self.later(now);
+        }
+        up < before
+    }
+
+    /// What is left of an interface's capacity, bit/s, and its members: with a carrier, and all of them.
+    fn capacity(&self, core: &CoreInterface) -> (u64, u16, u16) {
+        let total = core.members;
+        let up = self.members.get(&core.name).map_or(total, |up| *up.min(&total));
+        if up == total || up == 0 {
+            return (core.capacity_bps, up, total);
+        }
+        (core.capacity_bps / u64::from(total) * u64::from(up), up, total)
     }
 
     /// A link counts no more; whether it was announced, so that it must be withdrawn now.
@@ -98,6 +128,7 @@ impl Adjacencies {
             .filter_map(|core| {
                 let link = self.links.get(&core.name).filter(|link| link.announced)?;
                 let drain = self.drains.link(&core.name);
+                let (capacity_bps, members_up, members) = self.capacity(core);
                 let mut adjacency = Adjacency {
                     neighbor: link.peer.node.clone(),
                     interface: core.name.clone(),
@@ -105,7 +136,9 @@ impl Adjacencies {
                     next_hop: link.peer.address.to_string(),
                     rtt_us: link.peer.rtt_us,
                     metric: rtt::metric(link.peer.rtt_us),
-                    capacity_bps: core.capacity_bps,
+                    capacity_bps,
+                    members: u32::from(members),
+                    members_up: u32::from(members_up),
                     srlgs: core.srlgs.clone(),
                     static_label: core.label,
                     overloaded: drain.overloaded,

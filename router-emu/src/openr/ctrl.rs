@@ -83,6 +83,7 @@ fn neighbors(hub: &Hub) -> Vec<Neighbor> {
             state: view.state.to_owned(),
             rtt_us: view.rtt_us,
             last_heard_ms_ago: view.silent / MS,
+            held_ms: view.held.div_ceil(MS),
         })
         .collect()
 }

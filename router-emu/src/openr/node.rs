@@ -8,6 +8,7 @@ use prost::Message as _;
 
 use super::action::{Action, Event};
 use super::adjacency::Adjacencies;
+use super::damping::Backoff;
 use super::decision::{ADJ_PREFIX, Decision};
 use super::drain::{Drain, Drains};
 use super::flood::Flood;
@@ -42,6 +43,7 @@ impl Openr {
             fast_hello: timers.fast_hello.max(1) * MS,
             keepalive: timers.keepalive.max(1) * MS,
             hold: timers.hold * MS,
+            flap: Backoff { first: timers.flap_first * MS, most: timers.flap_most * MS },
         };
         let silent_until = Some(now + START_WAIT * me.fast_hello);
         let interfaces = config.interfaces.iter().map(|i| (i.name.clone(), i.declared_rtt_us));
@@ -64,6 +66,12 @@ impl Openr {
             Event::Link { interface, up } => self.spark.set_link(now, &interface, up, &mut heard),
             Event::Silent { interface, silent } => {
                 self.spark.set_silent(now, &interface, silent, &mut heard);
+            }
+            Event::Members { interface, up } => {
+                if self.adjacencies.members(now, &interface, up) {
+                    tracing::info!(interface, up, "members lost, the link has less capacity");
+                    self.announce(now, &mut out);
+                }
             }
             Event::Packet { interface, from, arrived, bytes } => {
                 self.spark.packet(now, &interface, from, arrived, &bytes, &mut heard);

@@ -86,6 +86,7 @@ async fn follow_links(hub: &Hub, links: &mut mpsc::UnboundedReceiver<LinkNews>) 
     while let Some(news) = links.recv().await {
         match news {
             LinkNews::Is(name, ifindex, up) => hub.link(&name, ifindex, up),
+            LinkNews::Members(interface, up) => hub.dispatch(Event::Members { interface, up }),
             LinkNews::Gone(name) => hub.link_gone(&name),
             LinkNews::Silent(name, silent) => hub.silent(name, silent),
         }

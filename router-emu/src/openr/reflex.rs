@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 
 use super::bfd::driver::Bfd;
 use super::bfd::session::Verdict;
+use super::bundle::Bundles;
 use super::flare::{Flare, HOPS, MAX_FLARE, Seen};
 use crate::agent::{self, monotonic_ns};
 use crate::config::{CONTROL_TCLASS, FLARE_PORT, RouterConfig};
@@ -38,6 +39,8 @@ const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0xeb, 0xf1);
 pub enum LinkNews {
     /// A backbone interface exists; whether packets can pass.
     Is(String, u32, bool),
+    /// So many members of a backbone interface, which is a bundle, have a carrier.
+    Members(String, u16),
     /// A backbone interface is gone.
     Gone(String),
     /// BFD has found that nothing passes on a backbone interface in spite of its carrier, or takes that back.
@@ -88,6 +91,7 @@ pub fn start(
             interface: String::new(),
         },
         links: config.interfaces.iter().map(|i| (i.name.clone(), None)).collect(),
+        bundles: Bundles::default(),
         seen: Seen::default(),
         news: sender,
         speaks,
@@ -112,6 +116,9 @@ pub fn start(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     ifindex: u32,
+    /// What the kernel says of it.
+    carrier: bool,
+    /// Whether packets can pass: it has a carrier and, if it is a bundle, so has one of its members.
     up: bool,
     /// BFD says that nothing passes.
     silent: bool,
@@ -126,6 +133,7 @@ struct Thread {
     template: Flare,
     /// Backbone interfaces; nothing while one does not exist.
     links: BTreeMap<String, Option<Link>>,
+    bundles: Bundles,
     seen: Seen,
     news: mpsc::UnboundedSender<LinkNews>,
     speaks: Arc<AtomicBool>,
@@ -213,8 +221,14 @@ impl Thread {
     fn kernel_events(&mut self) -> anyhow::Result<()> {
         while let Some(event) = self.monitor.try_recv().context("cannot read kernel events")? {
             match event {
-                Event::Link(link) => self.told(&link),
-                Event::LinkDeleted(link) => self.gone(&link.name),
+                Event::Link(link) => self.heard(&link),
+                Event::LinkDeleted(link) => {
+                    let bundle = self.bundles.gone(link.ifindex);
+                    self.gone(&link.name);
+                    if let Some(bundle) = bundle {
+                        self.members_changed(bundle);
+                    }
+                }
                 Event::Overrun => self.read_links()?,
                 _ => {}
             }
@@ -222,27 +236,47 @@ impl Thread {
         Ok(())
     }
 
-    fn told(&mut self, info: &LinkInfo) {
-        let Some(link) = self.links.get_mut(&info.name) else { return };
-        let up = info.up && info.running && info.lower_up;
+    /// What the kernel says of a link: a backbone interface, a member of one, or neither.
+    fn heard(&mut self, info: &LinkInfo) {
+        let bundles = self.bundles.told(info);
+        if self.links.contains_key(&info.name) {
+            self.told(&info.name, info.ifindex, info.has_carrier());
+        }
+        for bundle in bundles {
+            self.members_changed(bundle);
+        }
+    }
+
+    /// Members of a bundle came, went, or changed their carriers.
+    fn members_changed(&mut self, bundle: u32) {
+        let found =
+            self.links.iter().find_map(|(name, link)| Some((name, link.filter(|l| l.ifindex == bundle)?)));
+        let Some((name, link)) = found.map(|(name, link)| (name.clone(), link)) else { return };
+        let Some(up) = self.bundles.up(bundle) else { return };
+        self.tell(LinkNews::Members(name.clone(), up));
+        self.told(&name, link.ifindex, link.carrier);
+    }
+
+    fn told(&mut self, name: &str, ifindex: u32, carrier: bool) {
+        let Some(link) = self.links.get_mut(name) else { return };
+        let up = carrier && self.bundles.up(ifindex) != Some(0);
         let before = *link;
-        let silent = up && before.is_some_and(|b| b.silent && b.ifindex == info.ifindex);
-        let now = Link { ifindex: info.ifindex, up, silent };
-        *link = Some(now);
-        if before.is_some_and(|b| b.up && !b.silent) && !now.up {
-            self.lost(&info.name, false);
+        let silent = up && before.is_some_and(|b| b.silent && b.ifindex == ifindex);
+        *link = Some(Link { ifindex, carrier, up, silent });
+        if before.is_some_and(|b| b.up && !b.silent) && !up {
+            self.lost(name, carrier);
         }
         if let Some(bfd) = &mut self.bfd {
-            bfd.set_link(&info.name, info.ifindex, up);
+            bfd.set_link(name, ifindex, up);
         }
-        if before.is_none_or(|b| b.ifindex != now.ifindex)
-            && let Err(e) = self.socket.join_multicast_v6(&GROUP, now.ifindex)
+        if before.is_none_or(|b| b.ifindex != ifindex)
+            && let Err(e) = self.socket.join_multicast_v6(&GROUP, ifindex)
         {
-            tracing::warn!(interface = info.name, "cannot hear flares: {e}");
+            tracing::warn!(interface = name, "cannot hear flares: {e}");
         }
-        self.tell(LinkNews::Is(info.name.clone(), now.ifindex, now.up));
+        self.tell(LinkNews::Is(name.to_owned(), ifindex, up));
         if before.is_some_and(|b| b.silent) && !silent {
-            self.tell(LinkNews::Silent(info.name.clone(), false));
+            self.tell(LinkNews::Silent(name.to_owned(), false));
         }
     }
 
@@ -330,10 +364,18 @@ impl Thread {
     fn read_links(&mut self) -> anyhow::Result<()> {
         let mut socket = rtnl::Socket::open(rtnl::socket::ROUTE)?;
         let infos = rtnl::link::dump(&mut socket)?;
+        // all members first: half a bundle must not be taken for what is left of it
+        self.bundles = Bundles::default();
+        for info in &infos {
+            self.bundles.told(info);
+        }
         let names: Vec<String> = self.links.keys().cloned().collect();
         for name in names {
             match infos.iter().find(|info| info.name == name) {
-                Some(info) => self.told(info),
+                Some(info) => {
+                    self.told(&name, info.ifindex, info.has_carrier());
+                    self.members_changed(info.ifindex);
+                }
                 None => self.gone(&name),
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Samples go through a minimum over the last 10 (queueing and scheduling only ever add), and a step detector:
 //! a change counts when the short window leaves the published value by 5 %, or the long one (60 samples)
-//! by 2 %, and in both cases by at least 500 µs. Windows and thresholds as Open/R's configuration has them.
+//! by 2 %, and in both cases by at least 500 µs. Windows and thresholds as Open/R's configuration has them. A step is told
+//! once it is over: a sample from the middle of it (one direction changed before the other) is not.
 
 use std::collections::VecDeque;
 
@@ -38,6 +39,9 @@ impl RttFilter {
             return Some(short);
         };
         let fresh = if left(published, short, SHORT_PERCENT) {
+            if left(short, self.estimate(SHORT_WINDOW / 2), SHORT_PERCENT) {
+                return None;
+            }
             short
         } else {
             let long = self.estimate(LONG_WINDOW);
@@ -113,6 +117,18 @@ mod tests {
         }
         let changes: Vec<_> = (0..200).filter_map(|i| filter.sample(30_000).map(|v| (i, v))).collect();
         assert_eq!(changes, [(9, 30_000)]);
+    }
+
+    #[test]
+    fn a_sample_from_the_middle_of_a_step_is_not_published() {
+        let mut filter = RttFilter::new(0);
+        for _ in 0..60 {
+            filter.sample(11_000);
+        }
+        let samples = [26_000].into_iter().chain(std::iter::repeat_n(41_000, 100));
+        let changes: Vec<_> =
+            samples.enumerate().filter_map(|(i, us)| Some((i, filter.sample(us)?))).collect();
+        assert_eq!(changes, [(10, 41_000)]);
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub fn config(node: &str, number: u8, interfaces: &[(String, u64)]) -> RouterCon
                 label: 1000 + u32::try_from(k).unwrap(),
                 peer_link_local: Ipv6Addr::UNSPECIFIED,
                 capacity_bps: 400_000_000_000,
+                members: 4,
                 declared_rtt_us: *declared_rtt_us,
                 srlgs: vec!["srlg-1".into()],
             })

@@ -47,7 +47,7 @@ fn withdrawn_at(sim: &Sim, since: Nanos, node: &str, interface: &str) -> BTreeMa
     let gone = |(at, publication): &(Nanos, crate::proto::Publication)| {
         let value = publication.values.iter().find(|v| v.key == format!("adj:{node}"))?;
         let database = AdjacencyDatabase::decode(value.value.as_slice()).ok()?;
-        (*at >= since && database.adjacencies.iter().all(|a| a.interface != interface)).then_some(*at - since)
+        (*at >= since && database.adjacencies.iter().all(|a| a.interface != interface)).then(|| *at - since)
     };
     sim.routers.iter().filter_map(|(n, r)| Some((n.clone(), r.published.iter().find_map(gone)?))).collect()
 }
@@ -107,6 +107,81 @@ fn a_returned_link_is_used_again_after_the_throttle() {
     sim.set_wire(wire, true);
     let took = sim.wait(1_000 * MS, |sim| distance(sim) == 240);
     println!("link back after {} ms", took / MS);
+}
+
+#[test]
+fn a_bundle_that_loses_members_stays_with_less_capacity() {
+    let mut sim = small_plane();
+    sim.start_all();
+    sim.wait(5_000 * MS, Sim::full);
+    sim.run_until(sim.now + 5_000 * MS);
+    let seen = |sim: &Sim| {
+        let db = database(sim, "lla", "prn").unwrap();
+        let a = db.adjacencies.into_iter().find(|a| a.interface == "to-chi").unwrap();
+        (a.capacity_bps / 1_000_000_000, a.members_up, a.members)
+    };
+    assert_eq!(seen(&sim), (400, 4, 4));
+    let members = |sim: &mut Sim, up| sim.handle("prn", Event::Members { interface: "to-chi".into(), up });
+    let start = sim.now;
+    members(&mut sim, 3);
+    // a loss is told at once: by the flood's own time, which is below the throttle of good news
+    let took = sim.wait(80 * MS, |sim| seen(sim) == (300, 3, 4));
+    println!("less capacity heard after {} ms", took / MS);
+    members(&mut sim, 1);
+    sim.wait(80 * MS, |sim| seen(sim) == (100, 1, 4));
+    // the last one: the link itself is lost, which is said by its carrier
+    members(&mut sim, 0);
+    sim.run_until(sim.now + 200 * MS);
+    assert_eq!(seen(&sim), (100, 1, 4));
+    members(&mut sim, 2);
+    members(&mut sim, 4);
+    sim.wait(300 * MS, |sim| seen(sim) == (400, 4, 4));
+    sim.run_until(sim.now + 1_000 * MS);
+    assert!(withdrawn_at(&sim, start, "prn", "to-chi").is_empty(), "the adjacency was withdrawn");
+    let heard: Vec<u64> = sim.routers["lla"]
+        .published
+        .iter()
+        .filter(|(at, p)| *at >= start && p.values.iter().any(|v| v.key == "adj:prn"))
+        .filter_map(|(_, p)| AdjacencyDatabase::decode(p.values.first()?.value.as_slice()).ok())
+        .filter_map(|db| {
+            Some(db.adjacencies.iter().find(|a| a.interface == "to-chi")?.capacity_bps / 1_000_000_000)
+        })
+        .collect();
+    assert_eq!(heard, [300, 100, 400], "two members that return together are one piece of news");
+}
+
+#[test]
+fn a_flapping_link_is_announced_and_withdrawn_twice_at_most() {
+    let mut sim = small_plane();
+    sim.start_all();
+    sim.wait(5_000 * MS, Sim::full);
+    sim.run_until(sim.now + 20_000 * MS);
+    let (wire, start) = (sim.wire_between("prn", "chi"), sim.now);
+    for flap in 0..10 {
+        sim.run_until(start + flap * 500 * MS);
+        sim.set_wire(wire, false);
+        sim.run_until(start + flap * 500 * MS + 250 * MS);
+        sim.set_wire(wire, true);
+    }
+    let stays = sim.now;
+    let has_link = |p: &crate::proto::Publication| {
+        let value = p.values.iter().find(|v| v.key == "adj:prn")?;
+        let db = AdjacencyDatabase::decode(value.value.as_slice()).ok()?;
+        Some(db.adjacencies.iter().any(|a| a.interface == "to-chi"))
+    };
+    let news = |sim: &Sim| -> Vec<(Nanos, bool)> {
+        let since = sim.routers["lla"].published.iter().filter(|(at, _)| *at >= start);
+        let mut news: Vec<(Nanos, bool)> = since.filter_map(|(at, p)| Some((*at, has_link(p)?))).collect();
+        news.dedup_by_key(|(_, there)| *there);
+        news
+    };
+    let said: Vec<bool> = news(&sim).into_iter().map(|(_, there)| there).collect();
+    assert_eq!(said, [false, true, false], "ten losses");
+    // it stays, and comes back by itself within the longest hold
+    let back = sim.wait(9_000 * MS, |sim| news(sim).last().is_some_and(|(_, there)| *there));
+    println!("back {} ms after it stays", back / MS);
+    assert!(sim.now - stays > 2_000 * MS, "it came back after {} ms", back / MS);
+    assert!(sim.full());
 }
 
 #[test]

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
+use super::damping::Backoff;
+use super::link::Link;
 use super::neighbor::{Neighbor, State};
 use super::packet::{Body, Handshake, Heard, Hello, Packet, Sender};
 
@@ -39,6 +41,8 @@ pub struct Identity {
     pub keepalive: Nanos,
     /// Silence after which neighbours must give us up; also how long they keep us while we restart.
     pub hold: Nanos,
+    /// How long links that go up and down are kept out.
+    pub flap: Backoff,
 }
 
 /// Where an established neighbour is.
@@ -78,33 +82,15 @@ pub struct View {
     pub interface: String,
     /// Neighbour, empty while IDLE.
     pub node: String,
-    /// `IDLE`, `WARM`, `NEGOTIATE`, `ESTABLISHED`, `RESTART` while a restarting neighbour is kept, or `SILENT` while BFD
-    /// says that nothing passes.
+    /// `IDLE`, `WARM`, `NEGOTIATE`, `ESTABLISHED`, `RESTART` while a restarting neighbour is kept, `SILENT` while BFD
+    /// says that nothing passes, or `DAMPED` while the link is kept out because it went up and down.
     pub state: &'static str,
     /// Microseconds.
     pub rtt_us: u64,
     /// Time since the last packet; 0 while IDLE.
     pub silent: Nanos,
-}
-
-#[derive(Debug)]
-struct Link {
-    declared_us: u64,
-    carrier: bool,
-    /// BFD says that nothing passes.
-    silent: bool,
-    seq: u64,
-    next_hello: Nanos,
-    burst: u32,
-    neighbor: Option<Neighbor>,
-    problem: Option<String>,
-}
-
-impl Link {
-    /// Whether neighbours are sought and kept here.
-    fn up(&self) -> bool {
-        self.carrier && !self.silent
-    }
+    /// How long the link is still kept out; 0 if it is not DAMPED.
+    pub held: Nanos,
 }
 
 /// Discovery on all interfaces of a router.
@@ -119,19 +105,7 @@ impl Spark {
     pub fn new(me: Identity, interfaces: impl IntoIterator<Item = (String, u64)>) -> Self {
         let links = interfaces
             .into_iter()
-            .map(|(name, declared_us)| {
-                let link = Link {
-                    declared_us,
-                    carrier: false,
-                    silent: false,
-                    seq: 0,
-                    next_hello: 0,
-                    burst: 0,
-                    neighbor: None,
-                    problem: None,
-                };
-                (name, link)
-            })
+            .map(|(name, declared_us)| (name, Link::new(declared_us, me.flap)))
             .collect();
         Self { me, links }
     }
@@ -157,7 +131,7 @@ impl Spark {
     ) {
         let Some(link) = self.links.get_mut(interface) else { return };
         let before = link.up();
-        set(link);
+        link.follow(now, set);
         if link.up() == before {
             return;
         }
@@ -192,10 +166,10 @@ impl Spark {
         }
         let packet = match Packet::decode(bytes) {
             Ok(packet) => packet,
-            Err(e) => return complain(interface, link, format!("packet from {from} refused: {e}")),
+            Err(e) => return link.complain(interface, format!("packet from {from} refused: {e}")),
         };
-        if let Some(problem) = mismatch(&self.me, link, &packet.from) {
-            return complain(interface, link, problem);
+        if let Some(problem) = link.mismatch(&self.me, &packet.from) {
+            return link.complain(interface, problem);
         }
         link.problem = None;
         match packet.body {
@@ -224,7 +198,7 @@ impl Spark {
         let names: Vec<String> = self
             .links
             .iter()
-            .filter(|(_, link)| due(link).is_some_and(|t| t <= now))
+            .filter(|(_, link)| link.due().is_some_and(|t| t <= now))
             .map(|(n, _)| n.clone())
             .collect();
         for name in names {
@@ -234,7 +208,7 @@ impl Spark {
 
     /// When [`Self::tick`] has something to do next.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.links.values().filter_map(due).min()
+        self.links.values().filter_map(Link::due).min()
     }
 
     /// Says goodbye on every link: we end and mean to return.
@@ -257,10 +231,12 @@ impl Spark {
                     state: match neighbor {
                         Some(neighbor) => neighbor.state_name(),
                         None if link.silent => "SILENT",
+                        None if link.damped => "DAMPED",
                         None => "IDLE",
                     },
                     rtt_us: neighbor.map_or(0, |n| n.rtt.published_us()),
                     silent: neighbor.map_or(0, |n| now.saturating_sub(n.last_heard)),
+                    held: link.held(now),
                 }
             })
             .collect()
@@ -398,6 +374,12 @@ impl Spark {
 
     fn tick_link(&mut self, now: Nanos, interface: &str, out: &mut Vec<Output>) {
         let Some(link) = self.links.get_mut(interface) else { return };
+        if link.damped {
+            // its time is over: sought like any link that has just come
+            link.damped = false;
+            tracing::info!(interface, "the link is no longer held");
+            return self.send_hello(now, interface, false, out);
+        }
         if let Some(neighbor) = link.neighbor.as_ref()
             && let Some(reason) = neighbor.overdue(now)
         {
@@ -478,44 +460,4 @@ fn packet(me: &Identity, interface: &str, body: Body) -> Vec<u8> {
         instance: me.instance,
     };
     Packet { from, body }.encode()
-}
-
-/// What forbids talking to this sender, if anything.
-fn mismatch(me: &Identity, link: &Link, from: &Sender) -> Option<String> {
-    if from.node == me.node {
-        return Some(if from.instance == me.instance {
-            format!("our own packet of {} came back: the link is looped", from.interface)
-        } else {
-            format!("another router calls itself {}: names must be unique in a plane", me.node)
-        });
-    }
-    if from.plane != me.plane {
-        return Some(format!(
-            "{} belongs to plane {}, we to plane {}: a link may not join planes",
-            from.node, from.plane, me.plane
-        ));
-    }
-    let present = link.neighbor.as_ref()?;
-    let same = present.node == from.node && present.interface == from.interface;
-    (!same).then(|| {
-        format!(
-            "{} ({}) is heard beside {} ({}): links join exactly two routers",
-            from.node, from.interface, present.node, present.interface
-        )
-    })
-}
-
-fn complain(interface: &str, link: &mut Link, problem: String) {
-    if link.problem.as_ref() != Some(&problem) {
-        tracing::warn!(interface, "{problem}");
-        link.problem = Some(problem);
-    }
-}
-
-fn due(link: &Link) -> Option<Nanos> {
-    if !link.up() {
-        return None;
-    }
-    let neighbor = link.neighbor.as_ref().map_or(Nanos::MAX, Neighbor::deadline);
-    Some(link.next_hello.min(neighbor))
 }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use super::damping::Backoff;
 use super::spark::{Identity, MS, Nanos, Output, Spark};
 
 const A: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xa);
@@ -16,6 +17,7 @@ fn end(node: &str, plane: u8, instance: u64) -> Spark {
         fast_hello: 500 * MS,
         keepalive: 2_000 * MS,
         hold: 30_000 * MS,
+        flap: Backoff { first: 1_000 * MS, most: 8_000 * MS },
     };
     Spark::new(me, [("l".to_owned(), 0)])
 }
@@ -198,4 +200,56 @@ fn loops_strangers_and_other_planes_are_named() {
         assert!(a.problem("l").unwrap().contains(words), "{:?}", a.problem("l"));
         assert_eq!(a.views(0)[0].node, "b");
     }
+}
+
+#[test]
+fn a_link_that_flaps_is_kept_out_and_comes_back_by_itself() {
+    let (mut a, mut b) = pair();
+    let second = 1_000 * MS;
+    let flap = |at: Nanos, a: &mut Spark, b: &mut Spark| {
+        let mut out = Vec::new();
+        for up in [false, true] {
+            a.set_link(at, "l", up, &mut out);
+            b.set_link(at, "l", up, &mut Vec::new());
+        }
+        out
+    };
+    // once: down and up again, whatever was said before
+    let first = flap(10 * second, &mut a, &mut b);
+    let [from_a, _] = settle(10 * second, &mut a, &mut b, first);
+    assert!(matches!(&from_a[..], [Output::Down(..), Output::Up(..)]), "{from_a:?}");
+    // again and again: the loss counts at once, the return does not, and nothing is said on the link
+    let again = flap(11 * second, &mut a, &mut b);
+    assert!(matches!(&again[..], [Output::Down(..)]), "{again:?}");
+    assert!(flap(11 * second + 300 * MS, &mut a, &mut b).is_empty());
+    let now = 11 * second + 400 * MS;
+    let view = a.views(now).remove(0);
+    assert_eq!((view.state, view.held, a.is_up("l")), ("DAMPED", 1_900 * MS, false));
+    let until = 13 * second + 300 * MS;
+    assert_eq!(a.next_deadline(), Some(until));
+    let mut out = Vec::new();
+    a.tick(until - 1, &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    b.tick(until, &mut Vec::new());
+    a.tick(until, &mut out);
+    let [from_a, from_b] = settle(until, &mut a, &mut b, out);
+    assert!(matches!(&from_a[..], [Output::Up(..)]) && matches!(&from_b[..], [Output::Up(..)]));
+    assert_eq!((a.views(until)[0].state, a.views(until)[0].held), ("ESTABLISHED", 0));
+}
+
+#[test]
+fn a_damped_link_that_is_lost_is_just_down() {
+    let (mut a, _) = pair();
+    let mut out = Vec::new();
+    for (at, up) in [(1, false), (2, true), (3, false), (4, true)] {
+        a.set_link(at * 100 * MS, "l", up, &mut out);
+    }
+    assert_eq!(a.views(401 * MS)[0].state, "DAMPED");
+    a.set_link(500 * MS, "l", false, &mut out);
+    assert_eq!((a.views(501 * MS)[0].state, a.next_deadline()), ("IDLE", None));
+    // silent failures are losses as good as any
+    a.set_link(20_000 * MS, "l", true, &mut out);
+    a.set_silent(20_100 * MS, "l", true, &mut out);
+    a.set_silent(20_200 * MS, "l", false, &mut out);
+    assert_eq!(a.views(20_200 * MS)[0].state, "DAMPED");
 }

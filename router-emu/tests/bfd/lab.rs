@@ -81,14 +81,14 @@ impl Lab {
         for (side, node) in NODES.iter().enumerate() {
             let port = format!("{node}{link}");
             let side_number = u32::try_from(side).unwrap();
-            let near = rtnl::link::VethEnd {
+            let near = rtnl::link::LinkEnd {
                 netns: self.routers[side].as_fd(),
                 name: LINKS[link],
                 ifindex: 1001 + 2 * number + side_number,
                 mac: mac(link, side),
                 mtu: 9000,
             };
-            let far = rtnl::link::VethEnd {
+            let far = rtnl::link::LinkEnd {
                 netns: self.middle_ns.as_fd(),
                 name: &port,
                 ifindex: 2001 + 2 * number + side_number,
@@ -108,6 +108,7 @@ impl Lab {
             label: 1000,
             peer_link_local: link_local(link, 1 - side),
             capacity_bps: 1,
+            members: 0,
             declared_rtt_us: 0,
             srlgs: Vec::new(),
         });
@@ -124,7 +125,8 @@ impl Lab {
             fabric_interface: None,
             interfaces: interfaces.collect(),
             max_labels: 3,
-            openr: OpenrTimers { bfd: timers.clone(), ..OpenrTimers::default() },
+            // the links are broken again and again, and each time waited for
+            openr: OpenrTimers { bfd: timers.clone(), flap_first: 0, ..OpenrTimers::default() },
         }
     }
 

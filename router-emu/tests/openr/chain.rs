@@ -79,7 +79,7 @@ impl Chain {
             let k = u8::try_from(k).unwrap();
             let end = |side: u8| {
                 let (node, name) = ends[usize::from(side)];
-                rtnl::link::VethEnd {
+                rtnl::link::LinkEnd {
                     netns: chain.nodes[node].namespace.as_fd(),
                     name,
                     ifindex: 1001 + 2 * u32::from(k) + u32::from(side),
@@ -277,6 +277,7 @@ impl Node {
                 label: 1000,
                 peer_link_local: Ipv6Addr::UNSPECIFIED,
                 capacity_bps: 400_000_000_000,
+                members: 0,
                 declared_rtt_us: 10_000,
                 srlgs: Vec::new(),
             });
@@ -292,7 +293,7 @@ impl Node {
             fabric_interface: None,
             interfaces: interfaces.collect(),
             max_labels: 3,
-            openr: OpenrTimers::default(),
+            openr: OpenrTimers { flap_first: 0, ..OpenrTimers::default() },
         };
         std::fs::write(folder.join("router.json"), serde_json::to_vec(&config).unwrap()).unwrap();
         Self { namespace, socket, config, programs: BTreeMap::new() }

@@ -3,6 +3,7 @@
 use router_emu::label::Class;
 use serde::{Deserialize, Serialize};
 use topologies::lab::{Lab, LinkKind, Role};
+use topologies::units::Rtt;
 
 use crate::failure::Failure;
 
@@ -42,12 +43,12 @@ pub enum Request {
     Lab,
     /// Run a command in a node.
     Exec(Exec),
-    /// Cut or restore links.
+    /// Break or mend links.
     Link {
         /// Link names (already selected).
         links: Vec<String>,
-        /// True: cut; false: restore.
-        cut: bool,
+        /// What to do with each.
+        change: LinkChange,
     },
     /// Act on programs.
     Program {
@@ -91,6 +92,31 @@ pub enum Request {
     },
     /// End the world.
     Shutdown,
+}
+
+/// What can be done to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkChange {
+    /// Both ends lose the carrier.
+    Cut,
+    /// One of its members does, by number from 1.
+    CutMember(u16),
+    /// Everything that was done to it is undone.
+    Restore,
+    /// A member returns.
+    RestoreMember(u16),
+    /// It takes another round-trip time.
+    Delay(Rtt),
+    /// It takes the round-trip time that the lab file says.
+    ClearDelay,
+    /// It is cut and restored again and again.
+    Flap {
+        /// Milliseconds from one cut to the next; it is there for the second half of each.
+        period_ms: u64,
+        /// How often.
+        count: u32,
+    },
 }
 
 /// Links and routers to drain, by name (already selected).
@@ -365,6 +391,15 @@ pub struct NodeStatus {
     pub drained: Option<PartMode>,
 }
 
+/// Members of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberCount {
+    /// With a carrier, at the end that has fewer of them.
+    pub up: u32,
+    /// All of them.
+    pub total: u32,
+}
+
 /// A link in [`Status`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStatus {
@@ -376,11 +411,20 @@ pub struct LinkStatus {
     pub plane: Option<u8>,
     /// `up` or `cut`.
     pub state: String,
+    /// What is broken on purpose, in words; empty if nothing is.
+    #[serde(default)]
+    pub faults: Vec<String>,
+    /// Members that are links of their own, as the link's routers announce them.
+    #[serde(default)]
+    pub members: Option<MemberCount>,
     /// How its plane's controller has it drained, if so.
     #[serde(default)]
     pub drained: Option<PartMode>,
     /// Capacity of the real network, `400G`.
     pub capacity: String,
+    /// What its routers announce of it, if that is less.
+    #[serde(default)]
+    pub capacity_left: Option<String>,
     /// Emulated rate in bit/s (0: not shaped).
     pub rate_bps: u64,
     /// Round-trip time of the real network, `24ms`.

@@ -45,12 +45,18 @@ impl MemoryKernel {
                 Ok(())
             }
             Change::CreateLink { a, b } => self.create_link(a, b).map_err(refuse),
+            Change::CreateBond { end } => self.create_bond(end).map_err(refuse),
             Change::RemoveLink { node, ifindex, .. } => {
                 let there = self.state.nodes.get(node).is_some_and(|n| interface_at(n, *ifindex).is_some());
                 if !there {
                     return Err(refuse(libc::ENODEV));
                 }
                 self.drop_ends(|i| i.ifindex == *ifindex || i.peer_ifindex == *ifindex);
+                let interfaces =
+                    self.state.nodes.get_mut(node).into_iter().flat_map(|n| n.interfaces.values_mut());
+                for member in interfaces.filter(|i| i.master == Some(*ifindex)) {
+                    member.master = None;
+                }
                 Ok(())
             }
             _ => {
@@ -60,40 +66,57 @@ impl MemoryKernel {
         }
     }
 
+    /// Whether an interface can be created: its place is there and free, its name and index are possible.
+    fn check_new(&self, end: &EndSpec) -> Result<(), i32> {
+        let node = self.state.nodes.get(&end.node).ok_or(libc::EINVAL)?;
+        let taken = node.interfaces.contains_key(&end.interface) || interface_at(node, end.ifindex).is_some();
+        if taken || end.interface == "lo" {
+            return Err(libc::EEXIST);
+        }
+        if end.interface.is_empty() || end.interface.len() > MAX_NAME || end.ifindex == 0 {
+            return Err(libc::EINVAL);
+        }
+        Ok(())
+    }
+
     /// Creates both ends, or neither.
     fn create_link(&mut self, a: &EndSpec, b: &EndSpec) -> Result<(), i32> {
-        for end in [a, b] {
-            let node = self.state.nodes.get(&end.node).ok_or(libc::EINVAL)?;
-            let taken =
-                node.interfaces.contains_key(&end.interface) || interface_at(node, end.ifindex).is_some();
-            if taken || end.interface == "lo" {
-                return Err(libc::EEXIST);
-            }
-            if end.interface.is_empty() || end.interface.len() > MAX_NAME || end.ifindex == 0 {
-                return Err(libc::EINVAL);
-            }
-        }
+        self.check_new(a)?;
+        self.check_new(b)?;
         if a.node == b.node && a.interface == b.interface {
             return Err(libc::EEXIST);
         }
-        for (end, peer) in [(a, b), (b, a)] {
-            let interface = Interface {
-                ifindex: end.ifindex,
-                peer_ifindex: peer.ifindex,
-                mac: end.mac,
-                mtu: end.mtu,
-                marked: true,
-                up: false,
-                addresses: BTreeSet::new(),
-                neighbours: BTreeMap::new(),
-                mpls_input: false,
-                queue: None,
-            };
-            if let Some(node) = self.state.nodes.get_mut(&end.node) {
-                node.interfaces.insert(end.interface.clone(), interface);
-            }
-        }
+        self.insert(a, Some(b));
+        self.insert(b, Some(a));
         Ok(())
+    }
+
+    /// Creates a bond.
+    fn create_bond(&mut self, end: &EndSpec) -> Result<(), i32> {
+        self.check_new(end)?;
+        self.insert(end, None);
+        Ok(())
+    }
+
+    /// Puts a new interface in its place; without a peer it is a bond.
+    fn insert(&mut self, end: &EndSpec, peer: Option<&EndSpec>) {
+        let interface = Interface {
+            ifindex: end.ifindex,
+            peer_ifindex: peer.map_or(0, |peer| peer.ifindex),
+            bond: peer.is_none(),
+            master: None,
+            mac: end.mac,
+            mtu: end.mtu,
+            marked: true,
+            up: false,
+            addresses: BTreeSet::new(),
+            neighbours: BTreeMap::new(),
+            mpls_input: false,
+            queue: None,
+        };
+        if let Some(node) = self.state.nodes.get_mut(&end.node) {
+            node.interfaces.insert(end.interface.clone(), interface);
+        }
     }
 
     /// Removes interfaces, with the routes and labels over them.
@@ -166,7 +189,8 @@ fn change_node(node: &mut Node, change: &Change) -> Result<(), i32> {
 
 /// A change of one interface.
 fn change_interface(node: &mut Node, change: &Change) -> Result<(), i32> {
-    let (Change::RemoveNeighbour { interface, .. }
+    let (Change::JoinBond { interface, .. }
+    | Change::RemoveNeighbour { interface, .. }
     | Change::RemoveAddress { interface, .. }
     | Change::RemoveQueue { interface, .. }
     | Change::LinkDown { interface, .. }
@@ -181,8 +205,20 @@ fn change_interface(node: &mut Node, change: &Change) -> Result<(), i32> {
         return Err(libc::EINVAL);
     };
     let name = interface.clone();
+    if let Change::JoinBond { bond, .. } = change
+        && !interface_at(node, *bond).ok_or(libc::ENODEV)?.bond
+    {
+        return Err(libc::EOPNOTSUPP);
+    }
     let state = node.interfaces.get_mut(&name).ok_or(libc::ENODEV)?;
     match change {
+        // a member has no addresses of its own: Linux would not let the bond's peer answer them
+        Change::AddAddress { .. } if state.master.is_some() => return Err(libc::EINVAL),
+        Change::JoinBond { bond, up, .. } => {
+            state.master = Some(*bond);
+            state.marked = true;
+            state.up = *up;
+        }
         Change::RemoveNeighbour { ip, .. } => {
             state.neighbours.remove(ip).ok_or(libc::ENOENT)?;
         }

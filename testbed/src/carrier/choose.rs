@@ -74,19 +74,16 @@ pub struct Choice {
     pub kind: Kind,
     /// Number of nodes, for the size of a guest.
     pub nodes: usize,
-    /// Whether links delay packets.
-    pub delay: bool,
 }
 
 impl Choice {
-    /// Kernel modules to load.
+    /// Kernel modules that every lab of the kind needs; what a lab needs beyond them is loaded when it comes.
     pub fn modules(&self) -> Vec<&'static str> {
         let of_kind = match self.kind {
             Kind::Ebb => kmod::WAN,
             Kind::Roce => kmod::FABRIC,
         };
-        let delay: &[&str] = if self.delay { &["sch_netem"] } else { &[] };
-        [kmod::GUEST_BASE, of_kind, delay].concat()
+        [kmod::GUEST_BASE, of_kind].concat()
     }
 }
 
@@ -160,6 +157,9 @@ pub fn needs(lab: &Lab) -> Vec<Feature> {
     if lab.emulate_delay {
         needs.push(Feature::Netem);
     }
+    if lab.links.iter().any(|link| link.bonded) {
+        needs.push(Feature::Bonds);
+    }
     needs
 }
 
@@ -184,7 +184,7 @@ pub fn choose(wish: Wish, lab: &Lab) -> anyhow::Result<(Choice, String)> {
     let (carrier, reason) = decide(wish, &needs(lab), &machine).map_err(anyhow::Error::new)?;
     // a member of etcd takes as much memory as a few nodes
     let nodes = lab.nodes.len() + 4 * lab.etcd_members().len();
-    Ok((Choice { carrier, kind: Kind::Ebb, nodes, delay: lab.emulate_delay }, reason))
+    Ok((Choice { carrier, kind: Kind::Ebb, nodes }, reason))
 }
 
 #[cfg(test)]
@@ -226,6 +226,25 @@ mod tests {
             decide(Wish::Only(Carrier::Host), &needs, &machine(true, true, &[Feature::Tbf])).unwrap_err();
         assert!(lacking.what.ends_with("this kernel lacks token bucket queues"), "{lacking}");
         assert!(decide(Wish::Only(Carrier::Vm), &needs, &machine(true, false, &[])).is_err());
+    }
+
+    #[test]
+    fn a_lab_names_what_it_needs_beyond_its_kind() {
+        let needs = |top: &str, link: &str| {
+            let sites = "sites: {prn: {id: 1, kind: dc}, lla: {id: 2, kind: dc}}";
+            let text = format!(
+                "name: x\nplanes: 1\n{top}\n{sites}\nlinks: [{{between: [prn, lla], capacity: 400G, rtt: 10ms{link}}}]"
+            );
+            let needs = needs(&Lab::from_str(&text, "x.yaml").unwrap().0);
+            needs.into_iter().filter(|need| !Kind::Ebb.needs().contains(need)).collect::<Vec<_>>()
+        };
+        assert!(needs("lag: emulated", "").is_empty(), "a bundle of one is a link");
+        assert!(needs("", ", members: 4").is_empty());
+        assert_eq!(needs("lag: emulated", ", members: 4"), [Feature::Bonds]);
+        assert_eq!(needs("delay: emulated", ", members: 4, lag: emulated"), [Feature::Netem, Feature::Bonds]);
+        let (_, why) =
+            decide(Wish::Auto, &[Feature::Bonds], &machine(true, true, &[Feature::Bonds])).unwrap();
+        assert_eq!(why, "carrier vm: this kernel lacks link bundles (bonding)");
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum Feature {
     Prio,
     /// Delay and loss on links.
     Netem,
+    /// Bundles of links (bonding).
+    Bonds,
     /// nftables.
     Nftables,
     /// Soft-RoCE that works inside namespaces (Linux 7.1).
@@ -40,7 +42,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::MplsRoutes,
         Self::MplsEncap,
         Self::DscpMaskRules,
@@ -48,18 +50,21 @@ impl Feature {
         Self::Tbf,
         Self::Prio,
         Self::Netem,
+        Self::Bonds,
         Self::Nftables,
         Self::SoftRoce,
         Self::UserNamespaces,
     ];
 
-    fn module(self) -> Option<&'static str> {
+    /// The kernel module that brings it, if it is one.
+    pub fn module(self) -> Option<&'static str> {
         Some(match self {
             Self::MplsRoutes => "mpls_router",
             Self::MplsEncap => "mpls_iptunnel",
             Self::Tbf => "sch_tbf",
             Self::Prio => "sch_prio",
             Self::Netem => "sch_netem",
+            Self::Bonds => "bonding",
             Self::Nftables => "nf_tables",
             Self::SoftRoce => "rdma_rxe",
             Self::DscpMaskRules | Self::NexthopGroups | Self::UserNamespaces => return None,
@@ -77,6 +82,7 @@ impl fmt::Display for Feature {
             Self::Tbf => "token bucket queues",
             Self::Prio => "priority queues",
             Self::Netem => "link delay (netem)",
+            Self::Bonds => "link bundles (bonding)",
             Self::Nftables => "nftables",
             Self::SoftRoce => "Soft-RoCE in namespaces",
             Self::UserNamespaces => "user namespaces",
@@ -170,6 +176,9 @@ fn in_namespace(ns: BorrowedFd<'_>) -> Result<Tries, KernelError> {
         }
         tries.insert(feature, done);
     }
+    let bond =
+        rtnl::link::LinkEnd { netns: ns, name: "bundle", ifindex: 77, mac: [2, 0, 0, 0, 0, 1], mtu: 9216 };
+    tries.insert(Feature::Bonds, socket.request(&rtnl::link::create_bond(&bond)));
     let object = |id, labels| nexthop::Object { id, protocol: 4, oif: LO, gateway: None, labels };
     let group = nexthop::Group::equal(2, 4, [1]);
     let done = socket

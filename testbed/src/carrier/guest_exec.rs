@@ -36,7 +36,11 @@ pub fn execute(kernel: &Kernel, accel: Accel, run: &[String], command: &[String]
         state: state.to_owned(),
         name: "guest".to_owned(),
         modules: Some(kernel.modules()),
-        load: [kmod::GUEST_BASE, kmod::WAN, kmod::FABRIC].concat().iter().map(|n| (*n).to_owned()).collect(),
+        load: [kmod::GUEST_BASE, kmod::WAN, kmod::FABRIC, kmod::SINGLE]
+            .concat()
+            .iter()
+            .map(|n| (*n).to_owned())
+            .collect(),
     };
     let mut child = boot(kernel, accel, &world, run)?;
     let mut follow = [(File::open(state.join("stdout"))?, false), (File::open(state.join("stderr"))?, true)];

@@ -212,11 +212,39 @@ pub enum LinkAction {
     Cut {
         /// Links: eb01.atn--eb01.prn, eb01.atn:to-prn, srlg:conduit-7
         links: String,
+        /// Only this member of the bundle, from 1: the link stays, with less capacity
+        #[arg(long, value_name = "NUMBER")]
+        member: Option<u16>,
     },
-    /// Undo a cut: addresses, neighbours and routes come back
+    /// Undo what was done to a link: addresses, neighbours and routes come back
     Restore {
-        /// Links; `all` for every cut one
+        /// Links; `all` for every one that anything was done to
         links: String,
+        /// Only this member of the bundle
+        #[arg(long, value_name = "NUMBER")]
+        member: Option<u16>,
+    },
+    /// Give links another round-trip time, in a lab with `delay: emulated`
+    Delay {
+        /// Links
+        links: String,
+        /// Round-trip time, for example 40ms
+        #[arg(required_unless_present = "clear", conflicts_with = "clear")]
+        rtt: Option<String>,
+        /// Back to the time that the lab file says
+        #[arg(long)]
+        clear: bool,
+    },
+    /// Cut links and restore them, again and again
+    Flap {
+        /// Links
+        links: String,
+        /// Time from one cut to the next; the link is there for the second half of it
+        #[arg(long, value_name = "TIME", default_value = "1s")]
+        period: String,
+        /// How often
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        count: u32,
     },
     /// Links and their state
     Show {

@@ -118,7 +118,7 @@ pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
         }
         None => {
             let desired =
-                crate::plan::desired(&lab, &std::collections::BTreeSet::new(), crate::plan::Options::full());
+                crate::plan::desired(&lab, &crate::plan::Faults::default(), crate::plan::Options::full());
             plan = Some(crate::plan::diff(&desired, &crate::plan::State::default()));
             programs = crate::supervise::files::first_start(&lab);
         }

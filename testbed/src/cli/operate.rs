@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use topologies::lab::Lab;
 use topologies::select::Selector;
+use topologies::units::Rtt;
 
 use super::args::{
     Cycle, DrainArgs, DrainHow, DrainWhat, Format, Global, LinkAction, ProgramArgs, ProgramVerb,
@@ -11,7 +12,7 @@ use super::args::{
 use super::progress::Progress;
 use super::show;
 use super::target::Running;
-use crate::api::protocol::{DrainParts, PartMode, ProgramAction, Reply, Request, Status};
+use crate::api::protocol::{DrainParts, LinkChange, PartMode, ProgramAction, Reply, Request, Status};
 use crate::failure::{Code, Failure};
 
 fn selector(text: &str) -> anyhow::Result<Selector> {
@@ -30,7 +31,16 @@ pub fn links(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
     Ok(links.into_iter().map(|l| l.name.clone()).collect())
 }
 
-/// `link cut | restore | show`.
+/// Shortest period of a link that goes up and down: the kernel needs its time for both.
+const LEAST_PERIOD_MS: u64 = 50;
+
+/// A time as lab files have it, in microseconds.
+fn time(text: &str) -> anyhow::Result<u64> {
+    let time: Result<Rtt, _> = text.parse();
+    time.map(|time| time.0).map_err(|bad| Failure::new(Code::Usage, bad.message).hint(bad.hint).into())
+}
+
+/// `link cut | restore | delay | flap | show`.
 pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
     let running = Running::find(global)?;
     let lab = running.lab().await?;
@@ -48,20 +58,35 @@ pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
             }
             Ok(0)
         }
-        LinkAction::Cut { links: selector } => change(global, &running, links(&lab, &selector)?, true).await,
-        LinkAction::Restore { links: selector } if selector == "all" => {
-            let status = fetch_status(&running).await?;
-            let cut = status.links.into_iter().filter(|l| l.state == "cut").map(|l| l.name).collect();
-            change(global, &running, cut, false).await
+        LinkAction::Cut { links: selector, member } => {
+            let change = member.map_or(LinkChange::Cut, LinkChange::CutMember);
+            perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
         }
-        LinkAction::Restore { links: selector } => {
-            change(global, &running, links(&lab, &selector)?, false).await
+        LinkAction::Delay { links: selector, rtt, clear: _ } => {
+            let rtt = rtt.map(|text| time(&text).map(Rtt)).transpose()?;
+            let change = rtt.map_or(LinkChange::ClearDelay, LinkChange::Delay);
+            perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
+        }
+        LinkAction::Flap { links: selector, period, count } => {
+            let period_ms = time(&period)? / 1000;
+            if period_ms < LEAST_PERIOD_MS {
+                let message = format!("a period of {period} is too short, {LEAST_PERIOD_MS}ms is the least");
+                return Err(Failure::new(Code::Usage, message).into());
+            }
+            let change = LinkChange::Flap { period_ms, count };
+            perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
+        }
+        LinkAction::Restore { links: selector, member } => {
+            let change = member.map_or(LinkChange::Restore, LinkChange::RestoreMember);
+            let links = if selector == "all" {
+                let status = fetch_status(&running).await?;
+                status.links.into_iter().filter(|l| !l.faults.is_empty()).map(|l| l.name).collect()
+            } else {
+                links(&lab, &selector)?
+            };
+            perform(global, &running, Request::Link { links, change }).await
         }
     }
-}
-
-async fn change(global: &Global, running: &Running, links: Vec<String>, cut: bool) -> anyhow::Result<u8> {
-    perform(global, running, Request::Link { links, cut }).await
 }
 
 /// Makes a call that answers with progress and notes.

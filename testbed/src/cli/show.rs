@@ -113,7 +113,7 @@ pub fn status(paint: Paint, s: &Status) -> String {
     let _ =
         writeln!(out, "\n{} nodes, {}, {}", s.nodes.len(), links_line(&s.links), programs_line(&s.programs));
     let marked: Vec<&LinkStatus> =
-        s.links.iter().filter(|l| l.state != "up" || l.drained.is_some()).collect();
+        s.links.iter().filter(|l| !l.faults.is_empty() || l.drained.is_some()).collect();
     if !marked.is_empty() {
         out.push('\n');
         out += &link_table(paint, &marked);
@@ -160,7 +160,13 @@ fn host_pair(s: &Status) -> (Option<&str>, Option<&str>) {
 
 fn links_line(links: &[LinkStatus]) -> String {
     let cut = links.iter().filter(|l| l.state != "up").count();
-    if cut == 0 { format!("{} links up", links.len()) } else { format!("{} links, {cut} cut", links.len()) }
+    let hurt = links.iter().filter(|l| l.state == "up" && !l.faults.is_empty()).count();
+    let hurt = if hurt == 0 { String::new() } else { format!(", {hurt} impaired") };
+    if cut == 0 {
+        format!("{} links up{hurt}", links.len())
+    } else {
+        format!("{} links, {cut} cut{hurt}", links.len())
+    }
 }
 
 fn programs_line(programs: &[ProgramStatus]) -> String {
@@ -171,6 +177,13 @@ fn programs_line(programs: &[ProgramStatus]) -> String {
 /// Links for a terminal.
 pub fn links(paint: Paint, s: &Status) -> String {
     link_table(paint, &s.links.iter().collect::<Vec<_>>())
+}
+
+/// `up`, or what is the matter with it: `cut`, `member 2 cut`, `drained`.
+fn link_state(link: &LinkStatus) -> String {
+    let mut words = link.faults.clone();
+    words.extend(link.drained.map(|mode| drained(mode).to_owned()));
+    if words.is_empty() { link.state.clone() } else { words.join(", ") }
 }
 
 /// How a part is drained, in a word.
@@ -187,11 +200,9 @@ fn link_table(paint: Paint, links: &[&LinkStatus]) -> String {
         .map(|l| {
             vec![
                 l.name.clone(),
-                l.drained
-                    .filter(|_| l.state == "up")
-                    .map_or_else(|| l.state.clone(), |mode| drained(mode).to_owned()),
+                link_state(l),
                 l.plane.map_or_else(|| "-".to_owned(), |p| p.to_string()),
-                l.capacity.clone(),
+                capacity(l),
                 if l.rate_bps == 0 { "-".to_owned() } else { format!("{:.1} Mbit/s", mega(l.rate_bps)) },
                 l.rtt.clone(),
                 l.srlgs.join(","),
@@ -200,6 +211,13 @@ fn link_table(paint: Paint, links: &[&LinkStatus]) -> String {
         })
         .collect();
     table(paint, &["LINK", "STATE", "PLANE", "CAPACITY", "EMULATED", "RTT", "SRLGS", "DROPPED"], &rows)
+}
+
+/// `400G`; of a bundle with its members, and what is left of it: `300G of 400G, 3 of 4`.
+fn capacity(link: &LinkStatus) -> String {
+    let left = link.capacity_left.as_ref().map(|left| format!("{left} of ")).unwrap_or_default();
+    let members = link.members.map(|m| format!(", {} of {}", m.up, m.total)).unwrap_or_default();
+    format!("{left}{}{members}", link.capacity)
 }
 
 fn mega(bps: u64) -> f64 {

@@ -19,7 +19,7 @@ pub struct Action {
     pub fresh: bool,
 }
 
-/// One end of a link to be created.
+/// One end of a link to be created, or a bond.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSpec {
     /// Node.
@@ -57,7 +57,7 @@ pub enum Change {
     RemoveQueue { node: String, interface: String, ifindex: u32 },
     /// Take an interface down.
     LinkDown { node: String, interface: String, ifindex: u32 },
-    /// Remove a veth pair by one of its ends.
+    /// Remove a veth pair by one of its ends, or a bond.
     RemoveLink { node: String, interface: String, ifindex: u32 },
     /// Remove a namespace.
     RemoveNamespace { node: String },
@@ -69,6 +69,10 @@ pub enum Change {
     SetSysctl { node: String, key: String, value: String },
     /// Create a veth pair.
     CreateLink { a: EndSpec, b: EndSpec },
+    /// Create a bond without members.
+    CreateBond { end: EndSpec },
+    /// Make an interface a member of a bond, mark it, and leave it up or down.
+    JoinBond { node: String, interface: String, ifindex: u32, bond: u32, up: bool },
     /// Put the owner's mark on an interface.
     MarkLink { node: String, interface: String, ifindex: u32 },
     /// Change an interface's MTU.
@@ -158,8 +162,10 @@ impl Change {
             Self::RemoveNamespace { .. } => Phase::RemoveNamespaces,
             Self::CreateNamespace { .. } => Phase::CreateNamespaces,
             Self::RepairLoopback { .. } | Self::SetSysctl { .. } => Phase::Settings,
-            Self::CreateLink { .. } => Phase::CreateLinks,
-            Self::MarkLink { .. } | Self::SetMtu { .. } | Self::LinkUp { .. } => Phase::Links,
+            Self::CreateLink { .. } | Self::CreateBond { .. } => Phase::CreateLinks,
+            Self::JoinBond { .. } | Self::MarkLink { .. } | Self::SetMtu { .. } | Self::LinkUp { .. } => {
+                Phase::Links
+            }
             Self::AddAddress { .. } | Self::SetNeighbour { .. } | Self::AddRoute { .. } => Phase::Addresses,
             Self::SetQueue { .. } => Phase::Queues,
             Self::SetLabelTable { .. } | Self::SetMplsInput { .. } => Phase::Mpls,
@@ -170,7 +176,7 @@ impl Change {
     /// The node concerned; the `a` end's for a link to be created.
     pub fn node(&self) -> &str {
         match self {
-            Self::CreateLink { a, .. } => &a.node,
+            Self::CreateLink { a: end, .. } | Self::CreateBond { end } => &end.node,
             Self::RemoveLabel { node, .. }
             | Self::RemoveRoute { node, .. }
             | Self::RemoveNeighbour { node, .. }
@@ -182,6 +188,7 @@ impl Change {
             | Self::CreateNamespace { node }
             | Self::RepairLoopback { node }
             | Self::SetSysctl { node, .. }
+            | Self::JoinBond { node, .. }
             | Self::MarkLink { node, .. }
             | Self::SetMtu { node, .. }
             | Self::LinkUp { node, .. }
@@ -226,6 +233,11 @@ impl fmt::Display for Change {
             Self::SetSysctl { node, key, value } => write!(f, "{key} = {value} in {node}"),
             Self::CreateLink { a, b } => {
                 write!(f, "link {a} (index {}) -- {b} (index {}), MTU {}", a.ifindex, b.ifindex, a.mtu)
+            }
+            Self::CreateBond { end } => write!(f, "bond {end} (index {}), MTU {}", end.ifindex, end.mtu),
+            Self::JoinBond { node, interface, bond, up, .. } => {
+                let down = if *up { "" } else { ", down" };
+                write!(f, "interface {node}:{interface} member of index {bond}{down}")
             }
             Self::MarkLink { node, interface, .. } => write!(f, "owner's mark on {node}:{interface}"),
             Self::SetMtu { node, interface, mtu, .. } => write!(f, "MTU {mtu} on {node}:{interface}"),

@@ -1,10 +1,12 @@
 //! From a resolved lab to the kernel state it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use ipnet::Ipv6Net;
-use topologies::lab::{Interface as LabInterface, Lab, Node as LabNode, Role};
+use topologies::lab::{Interface as LabInterface, Lab, Member, Node as LabNode, Role};
 
+use super::faults::Faults;
 use super::state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};
 
 /// Packets that may wait in each band of a core interface.
@@ -58,12 +60,14 @@ pub struct Options {
     pub bands: bool,
     /// Emulated delay.
     pub delay: bool,
+    /// Bundles of links; without them a bundle is one link.
+    pub bonds: bool,
 }
 
 impl Options {
     /// Everything that a lab can ask for.
     pub const fn full() -> Self {
-        Self { mpls: true, bands: true, delay: true }
+        Self { mpls: true, bands: true, delay: true, bonds: true }
     }
 
     /// Everything but label switching.
@@ -73,7 +77,7 @@ impl Options {
 
     /// Addresses, routes and rates only: what any kernel has.
     pub const fn basic() -> Self {
-        Self { mpls: false, bands: false, delay: false }
+        Self { mpls: false, bands: false, delay: false, bonds: false }
     }
 }
 
@@ -88,28 +92,37 @@ pub fn managed_sysctls() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|(key, ..)| *key).chain([HASH_SEED, PLATFORM_LABELS])
 }
 
-/// The state that a lab needs, with the links named in `cuts` administratively down at their `a` end.
-pub fn desired(lab: &Lab, cuts: &BTreeSet<String>, options: Options) -> State {
+/// The state that a lab needs, with its faults: links and members that are cut are administratively down at their `a`
+/// end.
+pub fn desired(lab: &Lab, faults: &Faults, options: Options) -> State {
     let ends: BTreeMap<(&str, &str), &LabInterface> = lab
         .nodes
         .iter()
         .flat_map(|n| n.interfaces.iter().map(|i| ((n.name.as_str(), i.name.as_str()), i)))
         .collect();
-    let down: BTreeSet<(&str, &str)> = lab
-        .links
-        .iter()
-        .filter(|link| cuts.contains(&link.name))
-        .map(|link| (link.a.node.as_str(), link.a.interface.as_str()))
-        .collect();
+    let near: BTreeSet<(&str, &str)> =
+        lab.links.iter().map(|link| (link.a.node.as_str(), link.a.interface.as_str())).collect();
     let mut nodes = BTreeMap::new();
     for node in &lab.nodes {
         let mut state = bare_node(node, options);
         for interface in &node.interfaces {
             let peer = (interface.peer_node.as_str(), interface.peer_interface.as_str());
             let peer = ends.get(&peer).copied();
-            let up = !down.contains(&(node.name.as_str(), interface.name.as_str()));
-            let wanted = wanted_interface(interface, peer, up, options);
+            let members = if options.bonds { interface.members.as_slice() } else { &[] };
+            let near = near.contains(&(node.name.as_str(), interface.name.as_str()));
+            let up = !(near && faults.cut.contains(&interface.link));
+            let mut wanted = wanted_interface(interface, peer, up, options);
+            if let Some(queue) = &mut wanted.queue {
+                if let (true, Some(rtt)) = (options.delay, faults.rtts.get(&interface.link)) {
+                    queue.delay_ns = nanoseconds(rtt.one_way());
+                }
+                queue.rate_bps = faults.rate_left(&interface.link, members.len(), queue.rate_bps);
+            }
             state.interfaces.insert(interface.name.clone(), wanted);
+            for (number, member) in (1..).zip(members) {
+                let up = !(near && faults.is_member_cut(&interface.link, number));
+                state.interfaces.insert(member.name.clone(), wanted_member(interface, member, up));
+            }
         }
         state.routes = routes(node, &state);
         if options.mpls && node.platform_labels > 0 {
@@ -145,6 +158,7 @@ fn wanted_interface(
 ) -> Interface {
     let mut addresses: BTreeSet<Ipv6Net> = interface.addresses.iter().copied().collect();
     let mut neighbours = BTreeMap::new();
+    let bond = options.bonds && !interface.members.is_empty();
     // The kernel drops both when the interface goes down, and gives neither back.
     if up {
         addresses.extend(Ipv6Net::new(interface.link_local, LINK_LOCAL_LENGTH));
@@ -155,7 +169,9 @@ fn wanted_interface(
     }
     Interface {
         ifindex: interface.ifindex,
-        peer_ifindex: peer.map_or(0, |p| p.ifindex),
+        peer_ifindex: peer.filter(|_| !bond).map_or(0, |p| p.ifindex),
+        bond,
+        master: None,
         mac: Mac(interface.mac),
         mtu: interface.mtu,
         marked: true,
@@ -164,6 +180,24 @@ fn wanted_interface(
         neighbours,
         mpls_input: options.mpls && interface.core,
         queue: queue(interface, options),
+    }
+}
+
+/// One member of a bond: everything but the wire is the bond's.
+fn wanted_member(bond: &LabInterface, member: &Member, up: bool) -> Interface {
+    Interface {
+        ifindex: member.ifindex,
+        peer_ifindex: member.peer_ifindex,
+        bond: false,
+        master: Some(bond.ifindex),
+        mac: Mac(member.mac),
+        mtu: bond.mtu,
+        marked: true,
+        up,
+        addresses: BTreeSet::new(),
+        neighbours: BTreeMap::new(),
+        mpls_input: false,
+        queue: None,
     }
 }
 
@@ -177,8 +211,12 @@ fn queue(interface: &LabInterface, options: Options) -> Option<Queue> {
         rate_bps,
         limit: u32::try_from(limit).unwrap_or(u32::MAX),
         band_packets: options.bands.then_some(BAND_PACKETS),
-        delay_ns: u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX),
+        delay_ns: nanoseconds(delay),
     })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Static and local routes; none over an interface that is down, where the kernel would not keep them.

@@ -71,7 +71,8 @@ impl Diff<'_> {
                 let wanted = desired.nodes.get(name).and_then(|n| n.interfaces.get(interface));
                 let Some(reason) = why_removed(wanted, found) else { continue };
                 let peer = places.get(&found.peer_ifindex);
-                let peer_stays = peer.is_none_or(|(node, _)| desired.nodes.contains_key(*node));
+                let peer_stays =
+                    !found.bond && peer.is_none_or(|(node, _)| desired.nodes.contains_key(*node));
                 let fresh = !gone.contains(&found.ifindex);
                 gone.extend([found.ifindex, found.peer_ifindex]);
                 if fresh && (stays || peer_stays) {
@@ -83,7 +84,7 @@ impl Diff<'_> {
         gone
     }
 
-    /// Links that come: wanted interfaces that the base does not have, one action a pair.
+    /// Links that come: wanted interfaces that the base does not have, one action a pair, and bonds.
     fn created_links(&mut self, base: &State) {
         let desired = self.desired;
         let places = desired.places();
@@ -97,6 +98,10 @@ impl Diff<'_> {
         for (node, state) in &desired.nodes {
             let there = base.nodes.get(node);
             for (name, wanted) in &state.interfaces {
+                if wanted.bond && there.is_none_or(|n| !n.interfaces.contains_key(name)) {
+                    let end = spec(node, name, wanted);
+                    self.push(Change::CreateBond { end }, "in the lab, not on the machine");
+                }
                 // Each pair once: from the end that comes first by name.
                 let Some((peer_node, peer_name)) = places.get(&wanted.peer_ifindex).copied() else {
                     continue;
@@ -180,7 +185,7 @@ impl Diff<'_> {
         let old = found.unwrap_or(&fresh);
         let ifindex = wanted.ifindex;
         let place = || (node.to_owned(), name.to_owned());
-        if !old.marked && wanted.marked {
+        if !old.marked && wanted.marked && wanted.master == old.master {
             let (node, interface) = place();
             self.push(Change::MarkLink { node, interface, ifindex }, "without the owner's mark");
         }
@@ -189,7 +194,12 @@ impl Diff<'_> {
             let change = Change::SetMtu { node, interface, ifindex, mtu: wanted.mtu };
             self.push(change, format!("it is {}", old.mtu));
         }
-        if old.up != wanted.up {
+        let joins = wanted.master.filter(|_| old.master != wanted.master);
+        if let Some(bond) = joins {
+            let (node, interface) = place();
+            let reason = if found.is_some() { "it is member of none, or of another" } else { "new" };
+            self.push(Change::JoinBond { node, interface, ifindex, bond, up: wanted.up }, reason);
+        } else if old.up != wanted.up {
             let (node, interface) = place();
             if wanted.up {
                 let reason = if found.is_some() { "it is down" } else { "new" };
@@ -198,7 +208,7 @@ impl Diff<'_> {
                 self.push(Change::LinkDown { node, interface, ifindex }, "the link is cut");
             }
         }
-        let going_down = old.up && !wanted.up;
+        let going_down = old.up && !wanted.up && joins.is_none();
         self.addresses(node, name, ifindex, &wanted.addresses, &old.addresses, !going_down);
         self.neighbours(node, name, wanted, old, going_down);
         self.queue(node, name, wanted, old);
@@ -286,7 +296,12 @@ impl Diff<'_> {
 /// Why an observed interface's link has to go; `None` if it stays.
 fn why_removed(wanted: Option<&Interface>, found: &Interface) -> Option<String> {
     let Some(wanted) = wanted else { return Some("no longer in the lab".to_owned()) };
-    if wanted.ifindex != found.ifindex {
+    if wanted.bond != found.bond {
+        let kind = |bond| if bond { "a bond" } else { "one link" };
+        Some(format!("it is {}, wanted {}", kind(found.bond), kind(wanted.bond)))
+    } else if found.master.is_some() && wanted.master != found.master {
+        Some("it is a member of another bond".to_owned())
+    } else if wanted.ifindex != found.ifindex {
         Some(format!("its index is {}, wanted {}", found.ifindex, wanted.ifindex))
     } else if wanted.mac != found.mac {
         Some(format!("its hardware address is {}, wanted {}", found.mac, wanted.mac))
@@ -301,6 +316,7 @@ fn why_removed(wanted: Option<&Interface>, found: &Interface) -> Option<String> 
 fn fresh_interface(wanted: &Interface) -> Interface {
     Interface {
         marked: wanted.up, // bringing it up marks it too
+        master: None,
         up: false,
         addresses: BTreeSet::new(),
         neighbours: BTreeMap::new(),
@@ -314,6 +330,9 @@ fn fresh_interface(wanted: &Interface) -> Interface {
 fn without(node: &Node, gone: &BTreeSet<u32>) -> Node {
     let mut node = node.clone();
     node.interfaces.retain(|_, interface| !gone.contains(&interface.ifindex));
+    for interface in node.interfaces.values_mut() {
+        interface.master = interface.master.filter(|bond| !gone.contains(bond));
+    }
     let interfaces = &node.interfaces;
     node.routes.retain(|route| route.interface == "lo" || interfaces.contains_key(&route.interface));
     node.labels.retain(|_, route| interfaces.contains_key(&route.interface));

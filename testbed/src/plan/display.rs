@@ -50,6 +50,7 @@ impl Change {
             | Self::LinkUp { .. }
             | Self::RepairLoopback { .. }
             | Self::SetSysctl { .. }
+            | Self::JoinBond { .. }
             | Self::MarkLink { .. }
             | Self::SetMtu { .. }
             | Self::SetLabelTable { .. }
@@ -57,6 +58,7 @@ impl Change {
             | Self::SetQueue { from: Some(_), .. } => Sign::Change,
             Self::CreateNamespace { .. }
             | Self::CreateLink { .. }
+            | Self::CreateBond { .. }
             | Self::AddAddress { .. }
             | Self::SetNeighbour { .. }
             | Self::AddRoute { .. }

@@ -10,12 +10,14 @@ mod action;
 mod desired;
 mod diff;
 mod display;
+mod faults;
 mod state;
 
 pub use action::{Action, Change, EndSpec, Phase};
 pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls};
 pub use diff::diff;
 pub use display::{Counts, Plan, Sign};
+pub use faults::{Faults, bonded_members};
 pub use state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};
 
 #[cfg(test)]

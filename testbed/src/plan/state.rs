@@ -53,14 +53,18 @@ pub struct Node {
     pub labels: BTreeMap<u32, LabelRoute>,
 }
 
-/// One end of a veth pair.
+/// One end of a veth pair, or a bond of such ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Index, unique in the lab.
     pub ifindex: u32,
-    /// Index of the other end, which identifies it.
+    /// Index of the other end, which identifies it; 0 for a bond, which has none.
     pub peer_ifindex: u32,
-    /// Hardware address.
+    /// Whether it is a bond.
+    pub bond: bool,
+    /// Index of the bond that it is a member of.
+    pub master: Option<u32>,
+    /// Hardware address of its own; a member of a bond sends with the bond's.
     pub mac: Mac,
     /// MTU in bytes.
     pub mtu: u32,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use topologies::lab::Lab;
 
-use super::{Change, Options, Phase, Plan, State, desired, diff};
+use super::{Change, Faults, Options, Phase, Plan, State, desired, diff};
 
 const SMALL: &str = "
 name: small
@@ -25,7 +25,7 @@ fn lab(text: &str) -> Lab {
 }
 
 fn wanted(text: &str) -> State {
-    desired(&lab(text), &BTreeSet::new(), Options::full())
+    desired(&lab(text), &Faults::default(), Options::full())
 }
 
 /// The plan of an edit from one text to another.
@@ -107,8 +107,8 @@ fn a_site_that_goes_takes_only_its_part() {
 #[test]
 fn a_cut_is_one_action_and_a_restore_puts_back_what_the_kernel_dropped() {
     let lab = lab(SMALL);
-    let whole = desired(&lab, &BTreeSet::new(), Options::full());
-    let cuts = BTreeSet::from(["fa.prn--h1.prn".to_owned(), "eb01.chi--eb01.prn".to_owned()]);
+    let whole = desired(&lab, &Faults::default(), Options::full());
+    let cuts = Faults::cut(["fa.prn--h1.prn", "eb01.chi--eb01.prn"]);
     let cut = desired(&lab, &cuts, Options::full());
     let plan = diff(&cut, &whole);
     insta::assert_snapshot!(plan.to_string(), @"
@@ -125,8 +125,48 @@ fn a_cut_is_one_action_and_a_restore_puts_back_what_the_kernel_dropped() {
 }
 
 #[test]
+fn a_link_that_becomes_a_bundle_costs_only_itself() {
+    let real = SMALL.replace("400G, rtt: 20ms", "400G, rtt: 20ms, members: 2, lag: emulated");
+    insta::assert_snapshot!(edit(SMALL, &real).to_string());
+    // as a number alone it costs nothing
+    assert!(edit(SMALL, &real.replace("emulated}", "declared}")).is_empty());
+}
+
+#[test]
+fn a_cut_member_costs_itself_and_the_rate_of_its_bundle() {
+    let lab = lab(&SMALL.replace("400G, rtt: 20ms", "400G, rtt: 20ms, members: 4, lag: emulated"));
+    let mut faults = Faults::default();
+    faults.set_member("eb01.chi--eb01.lla", 3, true);
+    let whole = desired(&lab, &Faults::default(), Options::full());
+    let hurt = desired(&lab, &faults, Options::full());
+    insta::assert_snapshot!(diff(&hurt, &whole).to_string(), @"
+    Take down (1)
+      ~ interface eb01.chi:to-lla_3 down  (the link is cut)
+    Queues (2)
+      ~ queue on eb01.chi:to-lla: 15000000 bit/s, 4 bands, 10000 us delay  (it is 20000000 bit/s, 4 bands, 10000 us delay)
+      ~ queue on eb01.lla:to-chi: 15000000 bit/s, 4 bands, 10000 us delay  (it is 20000000 bit/s, 4 bands, 10000 us delay)
+    0 to add, 3 to change, 0 to remove.
+    ");
+    assert_eq!(diff(&whole, &hurt).actions.len(), 3);
+}
+
+#[test]
+fn another_round_trip_time_costs_the_two_delays() {
+    let lab = lab(SMALL);
+    let mut faults = Faults::default();
+    faults.rtts.insert("eb01.chi--eb01.lla".to_owned(), topologies::units::Rtt(80_000));
+    let plan = diff(&desired(&lab, &faults, Options::full()), &wanted(SMALL));
+    insta::assert_snapshot!(plan.to_string(), @"
+    Queues (2)
+      ~ queue on eb01.chi:to-lla: 20000000 bit/s, 4 bands, 40000 us delay  (it is 20000000 bit/s, 4 bands, 10000 us delay)
+      ~ queue on eb01.lla:to-chi: 20000000 bit/s, 4 bands, 40000 us delay  (it is 20000000 bit/s, 4 bands, 10000 us delay)
+    0 to add, 2 to change, 0 to remove.
+    ");
+}
+
+#[test]
 fn without_mpls_there_is_no_label_anywhere() {
-    let state = desired(&lab(SMALL), &BTreeSet::new(), Options::without_mpls());
+    let state = desired(&lab(SMALL), &Faults::default(), Options::without_mpls());
     assert!(
         state
             .nodes

@@ -12,6 +12,7 @@ use super::programs::ProgramSpec;
 use super::{controller, etcd};
 use crate::api::protocol::ProgramChange;
 use crate::bird;
+use crate::plan::bonded_members;
 use crate::state::StateDir;
 
 /// Folder of a node's sockets and configurations inside the world.
@@ -37,6 +38,7 @@ pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
             label: i.static_label?,
             peer_link_local: i.peer_link_local,
             capacity_bps: link.capacity.0,
+            members: bonded_members(link),
             declared_rtt_us: if lab.emulate_delay { 0 } else { link.rtt.0 },
             srlgs: link.srlgs.clone(),
         })
@@ -54,8 +56,14 @@ pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
         interfaces: core.collect(),
         max_labels: lab.te.max_labels,
         // shortest paths can wait until the repair of label-switched paths is through: they only carry what has none
-        openr: OpenrTimers { spf_min: 60, bfd: bfd_timers(lab), ..OpenrTimers::default() },
+        openr: OpenrTimers { spf_min: 60, hello: hello(lab), bfd: bfd_timers(lab), ..OpenrTimers::default() },
     }
+}
+
+/// Hellos measure the round-trip time: where it is real, ten of them, which a step needs to be believed, should not take
+/// minutes.
+fn hello(lab: &Lab) -> u64 {
+    if lab.emulate_delay { 1_000 } else { OpenrTimers::default().hello }
 }
 
 fn bfd_timers(lab: &Lab) -> BfdTimers {
@@ -155,6 +163,7 @@ fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
         config.openr = OpenrTimers::default();
         for interface in &mut config.interfaces {
             interface.capacity_bps = 0;
+            interface.members = 0;
             interface.declared_rtt_us = 0;
             interface.srlgs.clear();
         }

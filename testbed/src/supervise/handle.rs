@@ -40,7 +40,7 @@ impl Handler for World {
             }
             Request::Lab => output.reply(&Reply::Lab(Box::new((*self.lab()?).clone()))).await,
             Request::Exec(exec) => super::exec::run(&self.reaper, exec, input, output).await,
-            Request::Link { links, cut } => notes(&output, self.link(links, cut).await?).await,
+            Request::Link { links, change } => notes(&output, self.link(&links, change).await?).await,
             Request::Program { programs, action } => self.act(&programs, action, &output).await,
             Request::Drain { plane, drain, force, timeout_s } => {
                 let limit = Duration::from_secs(timeout_s);

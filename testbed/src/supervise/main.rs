@@ -21,13 +21,14 @@ pub fn run() -> anyhow::Result<Carrier> {
     let surroundings = inside::prepare()?;
     let state = StateDir::at(surroundings.state);
     let carrier = surroundings.carrier;
+    let modules = surroundings.modules;
     prepare(carrier)?;
     let token = std::fs::read_to_string(state.token())
         .with_context(|| format!("cannot read the API token {}", state.token().display()))?;
     let token = token.trim().to_owned();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async move {
-        let world = Arc::new(World::new(state.clone(), carrier)?);
+        let world = Arc::new(World::new(state.clone(), carrier, modules)?);
         let mut terminate = signal(SignalKind::terminate())?;
         let serve = async {
             if carrier == Carrier::Vm {

@@ -1,26 +1,31 @@
 //! The state of the lab, asked from its agents over their unix sockets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::join_all;
+use prost::Message as _;
 use router_emu::proto::lsp_agent_client::LspAgentClient;
+use router_emu::proto::openr_ctrl_client::OpenrCtrlClient;
 use router_emu::proto::route_agent_client::RouteAgentClient;
 use router_emu::proto::{
-    DrainMode, DrainRow, DumpBundlesRequest, DumpRoutesRequest, GetTrafficReply, GetTrafficRequest,
+    Adjacency, AdjacencyDatabase, DrainMode, DrainRow, DumpBundlesRequest, DumpRequest, DumpRoutesRequest,
+    GetTrafficReply, GetTrafficRequest, KeyValue,
 };
 use router_emu::rpc::unix_channel;
-use topologies::lab::{Lab, LinkKind, Role, SiteKind};
+use topologies::lab::{End, Lab, LinkKind, Role, SiteKind};
+use topologies::units::Capacity;
 
 use super::files::run_dir;
 use super::leader;
 use super::queues::Queues;
 use crate::api::protocol::{
-    Controllers, Count, Health, LinkStatus, LspCount, NodeStatus, PartMode, PlaneStatus, ProgramStatus,
-    Status, TrafficTotal,
+    Controllers, Count, Health, LinkStatus, LspCount, MemberCount, NodeStatus, PartMode, PlaneStatus,
+    ProgramStatus, Status, TrafficTotal,
 };
 use crate::bird;
 use crate::carrier::Carrier;
+use crate::plan::{Faults, bonded_members};
 
 /// Longest wait for one agent's answer.
 pub const ANSWER: Duration = Duration::from_millis(1500);
@@ -186,8 +191,8 @@ pub struct Known<'a> {
     pub carrier: Carrier,
     /// Seconds since the start.
     pub uptime_s: u64,
-    /// Links that were cut on purpose.
-    pub cut: &'a BTreeSet<String>,
+    /// What is broken on purpose.
+    pub faults: &'a Faults,
     /// Planes drained on purpose.
     pub drained: &'a BTreeSet<u8>,
     /// Whether `up` is still under way.
@@ -202,7 +207,10 @@ pub struct Known<'a> {
 pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
     let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known));
     let controllers = lab.planes.iter().map(|p| leader::views(lab, p.id));
-    let (mut planes, controllers) = tokio::join!(join_all(planes), join_all(controllers));
+    let bundles = lab.planes.iter().map(|p| bundles(lab, p.id));
+    let (mut planes, controllers, bundles) =
+        tokio::join!(join_all(planes), join_all(controllers), join_all(bundles));
+    let bundles: Bundles = bundles.into_iter().flatten().collect();
     let mut drains: Vec<DrainRow> = Vec::new();
     for (plane, views) in planes.iter_mut().zip(&controllers) {
         let leader = leader::leading(views);
@@ -225,7 +233,7 @@ pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
         uptime_s: known.uptime_s,
         planes,
         nodes: lab.nodes.iter().map(|n| node_status(n, &drains)).collect(),
-        links: lab.links.iter().map(|l| link_status(lab, l, &known, &drains)).collect(),
+        links: lab.links.iter().map(|l| link_status(lab, l, &known, &drains, &bundles)).collect(),
         programs: known.programs,
     }
 }
@@ -250,19 +258,56 @@ fn node_status(node: &topologies::lab::Node, drains: &[DrainRow]) -> NodeStatus 
     }
 }
 
+/// What a plane's routers announce of their bundles, by router and interface.
+type Bundles = BTreeMap<(String, String), Adjacency>;
+
+/// Asks one router of the plane for what all of them announce; routers that do not answer are passed over.
+async fn bundles(lab: &Lab, plane: u8) -> Bundles {
+    let bonded = lab.core_links(plane).any(|link| link.bonded);
+    for router in routers(lab, plane).into_iter().filter(|_| bonded) {
+        let mut openr = OpenrCtrlClient::new(unix_channel(run_dir(&router.name).join("openr.sock")));
+        let question = openr.dump(DumpRequest { key_prefix: "adj:".to_owned() });
+        let Ok(Ok(reply)) = tokio::time::timeout(ANSWER, question).await else { continue };
+        let decode = |value: &KeyValue| AdjacencyDatabase::decode(value.value.as_slice()).ok();
+        let databases: Vec<_> = reply.into_inner().values.iter().filter_map(decode).collect();
+        let of_node = |AdjacencyDatabase { node, adjacencies, .. }: AdjacencyDatabase| {
+            adjacencies.into_iter().map(move |a| ((node.clone(), a.interface.clone()), a))
+        };
+        return databases.into_iter().flat_map(of_node).collect();
+    }
+    Bundles::new()
+}
+
+/// Members of a link and the capacity that is left of it: what the end with less announces. An end that announces nothing
+/// has no member up.
+fn members(link: &topologies::lab::Link, bundles: &Bundles) -> Option<(MemberCount, Capacity)> {
+    let total = u32::from(bonded_members(link));
+    let end = |end: &End| {
+        let adjacency = bundles.get(&(end.node.clone(), end.interface.clone()));
+        adjacency.map_or((0, 0), |a| (a.members_up, a.capacity_bps))
+    };
+    let (up, bps) = link.ends().map(end).into_iter().min()?;
+    (total > 0).then_some((MemberCount { up, total }, Capacity(bps)))
+}
+
 fn link_status(
     lab: &Lab,
     link: &topologies::lab::Link,
     known: &Known<'_>,
     drains: &[DrainRow],
+    bundles: &Bundles,
 ) -> LinkStatus {
+    let (members, left) = members(link, bundles).unzip();
     LinkStatus {
         name: link.name.clone(),
         kind: link.kind,
         plane: link.plane,
-        state: if known.cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
+        state: if known.faults.cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
+        faults: known.faults.of_link(&link.name),
+        members,
         drained: [&link.a, &link.b].iter().find_map(|end| drained(drains, &end.node, &end.interface)),
         capacity: link.capacity.to_string(),
+        capacity_left: left.filter(|left| *left < link.capacity).map(|left| left.to_string()),
         rate_bps: if link.kind == LinkKind::Core {
             link.capacity.0 / lab.bandwidth_divisor.max(1)
         } else {

@@ -1,29 +1,29 @@
 //! The lab as the supervisor keeps it: what is wanted, what was cut and drained, and the one way to change it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use router_emu::agent::Urgency;
 use topologies::lab::Lab;
 
-use super::events::{self, Events, monotonic_ns};
+use super::events::{self, Events};
 use super::programs::Programs;
 use super::queues::Queues;
 use super::reaper::Reaper;
 use super::repairs::Watchers;
+use super::supplies::Supplies;
 use super::{controller, drain, files, parts, status};
 use crate::api::protocol::{DrainParts, Health, ProgramChange, Status};
 use crate::api::server::Writer;
-use crate::apply::linux::{self, LinuxKernel};
+use crate::apply::linux::LinuxKernel;
 use crate::apply::{Kernel as _, Scope};
 use crate::carrier::Carrier;
 use crate::failure::{Code, Failure};
 use crate::figures::short;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Faults, Plan};
 use crate::state::StateDir;
 
 /// What is wanted right now.
@@ -31,8 +31,8 @@ use crate::state::StateDir;
 pub struct View {
     /// The lab, once applied.
     pub lab: Option<Arc<Lab>>,
-    /// Links cut on purpose, by name.
-    pub cut: BTreeSet<String>,
+    /// What is broken on purpose.
+    pub faults: Faults,
     /// Planes drained on purpose.
     pub drained: BTreeSet<u8>,
 }
@@ -54,14 +54,15 @@ pub struct World {
     watchers: Watchers,
     view: RwLock<View>,
     kernel: Arc<Mutex<Option<LinuxKernel>>>,
-    options: plan::Options,
+    supplies: Supplies,
     converging: AtomicBool,
-    change: tokio::sync::Mutex<()>,
+    /// Held by whoever changes the lab.
+    pub(super) change: tokio::sync::Mutex<()>,
 }
 
 impl World {
-    /// An empty world.
-    pub fn new(state: StateDir, carrier: Carrier) -> anyhow::Result<Self> {
+    /// An empty world. `modules`: folder of module files, in a guest.
+    pub fn new(state: StateDir, carrier: Carrier, modules: Option<PathBuf>) -> anyhow::Result<Self> {
         let events = Arc::new(Events::open(&state.events())?);
         events.emit(events::STARTED, "", format!("carrier {carrier}"));
         let reaper = Reaper::start()?;
@@ -75,10 +76,15 @@ impl World {
             watchers: Watchers::default(),
             view: RwLock::default(),
             kernel: Arc::default(),
-            options: linux::probe()?,
+            supplies: Supplies::new(modules)?,
             converging: AtomicBool::new(true),
             change: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// What the kernel can do of what labs ask for.
+    pub(super) fn options(&self) -> plan::Options {
+        self.supplies.options()
     }
 
     /// A copy of what is wanted.
@@ -86,7 +92,7 @@ impl World {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, change: impl FnOnce(&mut View)) {
+    pub(super) fn set(&self, change: impl FnOnce(&mut View)) {
         change(&mut self.view.write().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -97,10 +103,10 @@ impl World {
 
     /// What [`World::apply`] would do.
     pub async fn plan(&self, lab: Lab) -> anyhow::Result<(Plan, Vec<ProgramChange>)> {
-        let cut = self.view().cut;
+        let faults = self.view().faults;
         let programs = self.programs.changes(&files::programs(&lab, &self.state)?);
-        let (name, options) = (lab.name.clone(), self.options);
-        let plan = self.with_kernel(&name, move |kernel| compute(kernel, &lab, &cut, options)).await?;
+        let (name, options) = (lab.name.clone(), self.supplies.provide(&lab)?);
+        let plan = self.with_kernel(&name, move |kernel| compute(kernel, &lab, &faults, options)).await?;
         Ok((plan, programs))
     }
 
@@ -117,14 +123,15 @@ impl World {
             )
             .into());
         }
-        view.cut.retain(|name| lab.link(name).is_some());
+        let options = self.supplies.provide(&lab)?;
+        view.faults.retain(&lab);
         view.drained.retain(|id| lab.planes.iter().any(|p| p.id == *id));
-        let cut = view.cut.clone();
+        let faults = view.faults.clone();
         output.progress("namespaces, links, addresses, labels").await?;
-        let (wanted, options) = (lab.clone(), self.options);
+        let wanted = lab.clone();
         let plan = self
             .with_kernel(&lab.name, move |kernel| {
-                let plan = compute(kernel, &wanted, &cut, options)?;
+                let plan = compute(kernel, &wanted, &faults, options)?;
                 if !plan.is_empty() {
                     kernel.apply(&plan, &mut |_| ())?;
                 }
@@ -149,7 +156,7 @@ impl World {
     }
 
     /// Runs blocking kernel work on a thread of its own.
-    async fn with_kernel<T: Send + 'static>(
+    pub(super) async fn with_kernel<T: Send + 'static>(
         &self,
         lab: &str,
         work: impl FnOnce(&mut LinuxKernel) -> anyhow::Result<T> + Send + 'static,
@@ -165,65 +172,6 @@ impl World {
             work(kernel.insert(open))
         };
         tokio::task::spawn_blocking(work).await.context("kernel work panicked")?
-    }
-
-    /// Cuts or restores links; says when, on CLOCK_MONOTONIC, for each.
-    pub async fn link(&self, links: Vec<String>, cut: bool) -> anyhow::Result<Vec<String>> {
-        let _one = self.change.lock().await;
-        let lab = self.lab()?;
-        let mut view = self.view();
-        let mut notes = Vec::new();
-        let mut changed = Vec::new();
-        for name in links {
-            let link = lab.link(&name).with_context(|| format!("no link {name}"))?;
-            let was = view.cut.contains(&name);
-            if was == cut {
-                notes.push(format!("{name}: already {}", if cut { "cut" } else { "up" }));
-                continue;
-            }
-            changed.push(link.clone());
-            if cut {
-                view.cut.insert(name)
-            } else {
-                view.cut.remove(&name)
-            };
-        }
-        if changed.is_empty() {
-            return Ok(notes);
-        }
-        // said before it is done, so that nobody sees the effect without the cause
-        let cut_set = view.cut.clone();
-        self.set(|v| v.cut.clone_from(&cut_set));
-        let wanted = Arc::clone(&lab);
-        let links = changed.clone();
-        let options = self.options;
-        let at = self
-            .with_kernel(&lab.name, move |kernel| {
-                let mut at = Vec::new();
-                if cut {
-                    // the kernel does its part under a lock that every repair needs: as on a real router, losing a link
-                    // is not put off by what runs there
-                    let _hurry = Urgency::hold();
-                    for link in &links {
-                        let interface = wanted.end(&link.a).context("a link without an end")?;
-                        let socket = kernel.socket(&link.a.node).context("a node without a namespace")?;
-                        at.push(monotonic_ns());
-                        socket.request(&rtnl::link::set_up(interface.ifindex, false))?;
-                    }
-                } else {
-                    at.resize(links.len(), monotonic_ns());
-                    let plan = compute(kernel, &wanted, &cut_set, options)?;
-                    kernel.apply(&plan, &mut |_| ())?;
-                }
-                Ok(at)
-            })
-            .await?;
-        for (link, at) in changed.iter().zip(at) {
-            let (kind, done) = if cut { ("link.cut", "cut") } else { ("link.restored", "restored") };
-            self.events.emit_at(at, kind, &link.name, format!("{} and {}", link.a.node, link.b.node));
-            notes.push(format!("{}: {done}", link.name));
-        }
-        Ok(notes)
     }
 
     /// Drains or undrains a plane.
@@ -330,7 +278,7 @@ impl World {
         let known = status::Known {
             carrier: self.carrier,
             uptime_s: self.started.elapsed().as_secs(),
-            cut: &view.cut,
+            faults: &view.faults,
             drained: &view.drained,
             converging: self.converging.load(Ordering::Relaxed),
             programs: self.programs.status(),
@@ -401,10 +349,10 @@ fn without_leader(lab: &Lab, status: &Status) -> Vec<String> {
 fn compute(
     kernel: &mut LinuxKernel,
     lab: &Lab,
-    cut: &BTreeSet<String>,
+    faults: &Faults,
     options: plan::Options,
 ) -> anyhow::Result<Plan> {
-    let desired = plan::desired(lab, cut, options);
+    let desired = plan::desired(lab, faults, options);
     let observed = kernel.observe(&Scope::default())?;
     Ok(plan::diff(&desired, &observed))
 }

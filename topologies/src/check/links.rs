@@ -7,7 +7,7 @@ use crate::file::{LabFile, LinkEntry, ParallelNumber};
 use crate::name::{MAX_NAME, SiteName, SrlgName};
 use crate::near::suggestion;
 use crate::parse::{At, Given, Place, Text};
-use crate::spec::{LinkValues, SpecLink, SpecSite, core_interface};
+use crate::spec::{LinkValues, SpecLink, SpecSite, core_interface, member_interface};
 use crate::units::{Capacity, Rtt};
 
 /// Two site names, the lesser first, and the parallel number.
@@ -42,7 +42,8 @@ pub(super) fn check(report: &mut Report<'_>, file: &LabFile, place: Place, known
         {
             slowest = Some((rate, at));
         }
-        let base = values(report, entry, *place, capacity.map_or(Capacity(1), |(capacity, _)| capacity));
+        let capacity = capacity.map_or(Capacity(1), |(capacity, _)| capacity);
+        let base = values(report, entry, *place, capacity, known.bonded);
         let Some(key) = key else { continue };
         if let Some(earlier) = links.get(&key) {
             duplicate(report, *place, &key, earlier.place);
@@ -131,13 +132,41 @@ fn check_interface_names(report: &mut Report<'_>, place: Place, (a, b, parallel)
     }
 }
 
-/// What the link is, unless a plane overrides it.
-fn values(report: &mut Report<'_>, entry: &LinkEntry, place: Place, capacity: Capacity) -> LinkValues {
+/// Names of members can be too long, too; how many there are is known once the planes are.
+pub(super) fn check_member_names(report: &mut Report<'_>, links: &[PlacedLink]) {
+    for PlacedLink { spec, place, .. } in links {
+        let members = spec.planes.iter().flatten().filter(|values| values.bonded).map(|v| v.members).max();
+        let names = [&spec.a, &spec.b].map(|site| core_interface(site, spec.parallel));
+        let longest =
+            names.iter().map(|name| member_interface(name, members.unwrap_or(0))).max_by_key(String::len);
+        if let (Some(_), Some(name)) = (members, longest)
+            && name.len() > MAX_NAME
+        {
+            report.error(
+                *place,
+                format!("member `{name}` would have {} characters", name.len()),
+                format!(
+                    "the kernel allows {MAX_NAME}; use `lag: declared` for this link, or a shorter site name"
+                ),
+            );
+        }
+    }
+}
+
+/// What the link is, unless a plane overrides it. `bonded` holds if the link does not say.
+fn values(
+    report: &mut Report<'_>,
+    entry: &LinkEntry,
+    place: Place,
+    capacity: Capacity,
+    bonded: bool,
+) -> LinkValues {
     let text = report.need(&entry.rtt, place, "rtt");
     LinkValues {
         capacity,
         rtt: text.and_then(|text| rtt(report, text)).unwrap_or(Rtt(1)),
         members: u16::try_from(report.whole(&entry.members, "members", 1)).unwrap_or(1),
+        bonded: report.read_given(&entry.lag, "lag mode").map_or(bonded, |mode| mode.0),
         srlgs: srlgs(report, &entry.srlgs),
     }
 }

@@ -112,6 +112,8 @@ struct Known {
     dcs: BTreeSet<String>,
     /// Divisor from real to emulated rates.
     divisor: u64,
+    /// Whether members are links of their own where a link does not say.
+    bonded: bool,
 }
 
 /// Checks a file. Gives the specification and warnings, or every error, in file order.
@@ -127,10 +129,13 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     let emulate_delay = report.read_given(&file.delay, "delay mode").is_some_and(|mode| mode.0);
     let planes = report.read_needed(&file.planes, *place, "planes", "number of planes");
     let plane_count = planes.and_then(|p| u8::try_from(p.get()).ok());
+    let bonded = report.read_given(&file.lag, "lag mode").is_some_and(|mode| mode.0);
     let (known, sites) = sites::check(&mut report, file, *place, divisor);
+    let known = Known { bonded, ..known };
     let mut links = links::check(&mut report, file, *place, &known);
     let controllers = planes::check(&mut report, file, plane_count, &known, &sites, &mut links);
     let (replicas, lock) = controllers::check(&mut report, file.controllers.0.as_ref(), &sites);
+    links::check_member_names(&mut report, &links);
     let te = te(&mut report, file.te.0.as_ref());
     let bfd = file.bfd.0.as_ref().map(|entry| bfd(&mut report, entry));
     let demands = demands::check(&mut report, file, &known, &sites);

@@ -46,8 +46,8 @@ pub fn pair() -> Option<Pair> {
             result.unwrap();
         }
     }
-    let a = link::VethEnd { netns: left.as_fd(), name: "left", ifindex: 1001, mac: LEFT_MAC, mtu: 9216 };
-    let b = link::VethEnd { netns: right.as_fd(), name: "right", ifindex: 1002, mac: RIGHT_MAC, mtu: 9216 };
+    let a = link::LinkEnd { netns: left.as_fd(), name: "left", ifindex: 1001, mac: LEFT_MAC, mtu: 9216 };
+    let b = link::LinkEnd { netns: right.as_fd(), name: "right", ifindex: 1002, mac: RIGHT_MAC, mtu: 9216 };
     Socket::open(socket::ROUTE).unwrap().request(&link::create_veth(&a, &b)).unwrap();
     let mut socket = Socket::open_in(left.as_fd(), socket::ROUTE).unwrap();
     socket.all(&[link::set_up(1, true), link::set_up(1001, true)]).unwrap();

@@ -36,8 +36,8 @@ pub fn pair(names: &[&str]) -> Option<Pair> {
     let mut root = Socket::open(socket::ROUTE).unwrap();
     for (i, name) in names.iter().enumerate() {
         let (a, b) = (index(i, false), index(i, true));
-        let near = link::VethEnd { netns: pair.near.as_fd(), name, ifindex: a, mac: mac(a), mtu: 9000 };
-        let far = link::VethEnd { netns: pair.far.as_fd(), name, ifindex: b, mac: mac(b), mtu: 9000 };
+        let near = link::LinkEnd { netns: pair.near.as_fd(), name, ifindex: a, mac: mac(a), mtu: 9000 };
+        let far = link::LinkEnd { netns: pair.far.as_fd(), name, ifindex: b, mac: mac(b), mtu: 9000 };
         root.request(&link::create_veth(&near, &far)).unwrap();
     }
     for end in [false, true] {
@@ -96,6 +96,7 @@ impl Pair {
             label: 1000,
             peer_link_local: self.gateway(name),
             capacity_bps: 1,
+            members: 0,
             declared_rtt_us: 0,
             srlgs: vec![],
         });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rtnl::link::VethEnd;
+use rtnl::link::LinkEnd;
 use rtnl::route::{Hop, Kind, Route as KernelRoute, Via};
 use rtnl::{KernelError, Mode, Request, Socket, addr, link, mpls, neigh, netns, route, socket, sysctl, tc};
 
@@ -165,19 +165,25 @@ impl LinuxKernel {
         Ok(failures)
     }
 
-    /// Creates veth pairs, both ends where they belong.
+    /// Creates veth pairs, both ends where they belong, and bonds.
     fn create_links(&mut self, actions: &[Action]) -> Result<Failures, ApplyError> {
         let mut failures = Failures::new();
         let mut requests = Vec::new();
         let mut indexes = Vec::new();
         for (index, action) in actions.iter().enumerate() {
-            let Change::CreateLink { a, b } = &action.change else { continue };
-            match (self.end(a), self.end(b)) {
-                (Ok(a), Ok(b)) => {
-                    requests.push(link::create_veth(&a, &b));
+            let request = match &action.change {
+                Change::CreateLink { a, b } => {
+                    self.end(a).and_then(|a| Ok(link::create_veth(&a, &self.end(b)?)))
+                }
+                Change::CreateBond { end } => self.end(end).map(|end| link::create_bond(&end)),
+                _ => continue,
+            };
+            match request {
+                Ok(request) => {
+                    requests.push(request);
                     indexes.push(index);
                 }
-                (Err(e), _) | (_, Err(e)) => failures.push((index, e)),
+                Err(e) => failures.push((index, e)),
             }
         }
         let results = self.home.batch(&requests).map_err(|e| KernelError::from_io("create links", &e))?;
@@ -185,10 +191,10 @@ impl LinuxKernel {
         Ok(failures)
     }
 
-    /// One end of a pair, with its namespace.
-    fn end<'a>(&'a self, spec: &'a EndSpec) -> Result<VethEnd<'a>, KernelError> {
+    /// One end of a pair, or a bond, with its namespace.
+    fn end<'a>(&'a self, spec: &'a EndSpec) -> Result<LinkEnd<'a>, KernelError> {
         let held = self.held.get(&spec.node).ok_or_else(|| no_namespace(&spec.node))?;
-        Ok(VethEnd {
+        Ok(LinkEnd {
             netns: held.fd.as_fd(),
             name: &spec.interface,
             ifindex: spec.ifindex,
@@ -270,6 +276,12 @@ impl LinuxKernel {
             }
             Change::LinkDown { ifindex, .. } => requests.push(link::set_up(*ifindex, false)),
             Change::LinkUp { ifindex, .. } => requests.push(link::set(*ifindex, &self.marked(Some(true)))),
+            Change::JoinBond { ifindex, bond, up, .. } => {
+                // the kernel takes only members that are down, and brings them up
+                requests.push(link::set(*ifindex, &self.marked(Some(false))));
+                requests.push(link::set_master(*ifindex, *bond));
+                requests.extend((!up).then(|| link::set_up(*ifindex, false)));
+            }
             Change::MarkLink { ifindex, .. } => requests.push(link::set(*ifindex, &self.marked(None))),
             Change::SetMtu { ifindex, mtu, .. } => {
                 requests
@@ -286,6 +298,7 @@ impl LinuxKernel {
             | Change::RepairLoopback { .. }
             | Change::SetSysctl { .. }
             | Change::CreateLink { .. }
+            | Change::CreateBond { .. }
             | Change::SetLabelTable { .. }
             | Change::SetMplsInput { .. } => {}
         }

@@ -22,6 +22,9 @@ use crate::plan::{Options, Plan, State};
 /// Index of `lo` in every namespace.
 const LO: u32 = 1;
 
+/// Index of the interface that is made to see whether it can be.
+const PROBED: u32 = 77;
+
 /// A namespace of the lab, open.
 struct Held {
     fd: OwnedFd,
@@ -152,5 +155,13 @@ pub fn probe() -> Result<Options, KernelError> {
     }
     let netem = tc::Netem { delay_ns: 1_000_000, limit: 10, ..tc::Netem::default() };
     let delay = socket.request(&tc::netem(LO, tc::ROOT, tc::handle(1, 0), &netem)).is_ok();
-    Ok(Options { mpls, bands, delay })
+    let bond = link::LinkEnd {
+        netns: namespace.as_fd(),
+        name: "to-nowhere",
+        ifindex: PROBED,
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 9216,
+    };
+    let bonds = socket.request(&link::create_bond(&bond)).is_ok();
+    Ok(Options { mpls, bands, delay, bonds })
 }

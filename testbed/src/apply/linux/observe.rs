@@ -110,7 +110,8 @@ fn read_node(socket: &mut Socket, mark: &str) -> Result<Node, KernelError> {
 fn is_ours(link: &LinkInfo, mark: &str) -> bool {
     let [a, b, c, d] = link.ifindex.to_be_bytes();
     let made_by_us = link.alias.is_none() && link.mac == [0x02, 0xeb, a, b, c, d];
-    link.kind.as_deref() == Some("veth") && (link.alias.as_deref() == Some(mark) || made_by_us)
+    matches!(link.kind.as_deref(), Some("veth" | "bond"))
+        && (link.alias.as_deref() == Some(mark) || made_by_us)
 }
 
 /// An interface with what its link message tells.
@@ -118,6 +119,8 @@ fn bare_interface(link: &LinkInfo, mark: &str) -> Interface {
     Interface {
         ifindex: link.ifindex,
         peer_ifindex: link.peer_ifindex.unwrap_or_default(),
+        bond: link.kind.as_deref() == Some("bond"),
+        master: link.master,
         mac: Mac(link.mac),
         mtu: link.mtu,
         marked: link.alias.as_deref() == Some(mark),

@@ -1,4 +1,4 @@
-//! A client of the lsp-agent, over its unix socket.
+//! A client of the lsp-agent and of openr, over their unix sockets.
 
 use std::future::Future;
 use std::path::Path;
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use router_emu::proto::lsp_agent_client::LspAgentClient;
+use router_emu::proto::openr_ctrl_client::OpenrCtrlClient;
 use router_emu::proto::{
-    Bundle, DumpBundlesReply, DumpBundlesRequest, GetCountersRequest, Phase, ProgramBundleRequest,
-    WatchEventsRequest,
+    Bundle, DumpBundlesReply, DumpBundlesRequest, GetCountersRequest, GetNeighborsRequest, Phase,
+    ProgramBundleRequest, WatchEventsRequest,
 };
 use router_emu::rpc::unix_channel;
 use serde_json::json;
@@ -89,6 +90,25 @@ pub fn stale(socket: &str, epoch: &str) -> anyhow::Result<()> {
         Ok(_) => println!("accepted"),
         Err(status) => println!("{:?}: {}", status.code(), status.message()),
     }
+    Ok(())
+}
+
+/// Prints `[{"interface":…,"node":…,"state":…,"rtt_us":…,"held_ms":…}]`.
+pub fn neighbors(socket: &str) -> anyhow::Result<()> {
+    let reply = wait(async {
+        let mut openr = OpenrCtrlClient::new(unix_channel(Path::new(socket)));
+        Ok(openr.get_neighbors(GetNeighborsRequest {}).await?.into_inner())
+    })?;
+    let neighbors: Vec<_> = reply
+        .neighbors
+        .iter()
+        .map(|n| {
+            json!({
+                "interface": n.interface, "node": n.node, "state": n.state, "rtt_us": n.rtt_us, "held_ms": n.held_ms,
+            })
+        })
+        .collect();
+    println!("{}", json!(neighbors));
     Ok(())
 }
 
