@@ -82,6 +82,7 @@ pub fn config(node: &str, number: u8, interfaces: &[(String, u64)]) -> RouterCon
                 capacity_bps: 400_000_000_000,
                 declared_rtt_us: *declared_rtt_us,
                 srlgs: vec!["srlg-1".into()],
+                enabled: true,
             })
             .collect(),
         max_labels: 3,

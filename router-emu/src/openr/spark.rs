@@ -10,6 +10,8 @@ use std::net::Ipv6Addr;
 use super::neighbor::{Neighbor, State};
 use super::packet::{Body, Handshake, Heard, Hello, Packet, Sender};
 
+mod configure;
+
 /// Nanoseconds of one monotonic clock.
 pub type Nanos = u64;
 /// A millisecond in [`Nanos`].

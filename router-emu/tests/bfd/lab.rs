@@ -110,6 +110,7 @@ impl Lab {
             capacity_bps: 1,
             declared_rtt_us: 0,
             srlgs: Vec::new(),
+            enabled: true,
         });
         let number = u8::try_from(side + 1).unwrap();
         RouterConfig {

@@ -279,6 +279,7 @@ impl Node {
                 capacity_bps: 400_000_000_000,
                 declared_rtt_us: 10_000,
                 srlgs: Vec::new(),
+                enabled: true,
             });
         let config = RouterConfig {
             node: name.to_owned(),

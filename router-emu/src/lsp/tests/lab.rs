@@ -98,6 +98,7 @@ impl Pair {
             capacity_bps: 1,
             declared_rtt_us: 0,
             srlgs: vec![],
+            enabled: true,
         });
         RouterConfig {
             node: "a".to_owned(),
