@@ -13,7 +13,7 @@ mod display;
 mod state;
 
 pub use action::{Action, Change, EndSpec, Phase};
-pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls};
+pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls, shut};
 pub use diff::diff;
 pub use display::{Counts, Plan, Sign};
 pub use state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};

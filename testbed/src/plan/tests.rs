@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use topologies::lab::Lab;
 
-use super::{Change, Options, Phase, Plan, State, desired, diff};
+use super::{Change, Options, Phase, Plan, State, desired, diff, shut};
 
 const SMALL: &str = "
 name: small
@@ -122,6 +122,26 @@ fn a_cut_is_one_action_and_a_restore_puts_back_what_the_kernel_dropped() {
     assert_eq!(phases.into_iter().collect::<Vec<_>>(), [Phase::Links, Phase::Addresses]);
     // Each: up, link-local address, neighbour; and the aggregator's route to its host.
     assert_eq!(back.actions.len(), 3 + 3 + 1, "{back}");
+}
+
+#[test]
+fn an_interface_that_its_router_keeps_down_is_left_down() {
+    let lab = lab(SMALL);
+    let whole = desired(&lab, &BTreeSet::new(), Options::full());
+    let mut wanted = whole.clone();
+    shut(&mut wanted, &BTreeSet::from([("eb01.chi".to_owned(), "to-prn".to_owned())]));
+    // what the kernel has once the router has taken it down
+    let cuts = BTreeSet::from(["eb01.chi--eb01.prn".to_owned()]);
+    let there = desired(&lab, &cuts, Options::full());
+    assert_eq!(diff(&wanted, &there).actions, []);
+    // and once it has brought it up again: what was dropped is put back
+    let mut back = there.clone();
+    back.nodes.get_mut("eb01.chi").unwrap().interfaces.get_mut("to-prn").unwrap().up = true;
+    let plan = diff(&whole, &back);
+    assert!(
+        plan.actions.iter().all(|a| a.change.phase() == Phase::Addresses) && plan.actions.len() == 2,
+        "{plan}"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Runs inside nodes for the end-to-end suite: `sniff` sums up what arrives, `bundles` and `counters` show what an
-//! lsp-agent holds, `events` what it remembers, `delete` takes bundles away from it as a controller could, `stale` writes as a
+//! lsp-agent holds, `events` what it remembers, `adjacencies` what a router announces, `delete` takes bundles away from it as a controller could, `stale` writes as a
 //! leader of the past would.
 
 use std::process::ExitCode;
@@ -15,10 +15,11 @@ fn main() -> ExitCode {
         ["bundles", socket] => agent::bundles(socket),
         ["counters", socket] => agent::counters(socket),
         ["events", socket] => agent::events(socket),
+        ["adjacencies", socket, router] => agent::adjacencies(socket, router),
         ["delete", socket, sids @ ..] => agent::delete(socket, sids),
         ["stale", socket, epoch] => agent::stale(socket, epoch),
         _ => Err(anyhow::anyhow!(
-            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | delete SOCKET SID... | stale SOCKET EPOCH"
+            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | adjacencies SOCKET ROUTER | delete SOCKET SID... | stale SOCKET EPOCH"
         )),
     };
     match result {
