@@ -136,12 +136,7 @@ pub fn wanted_lsps(lab: &Lab) -> u32 {
 }
 
 /// Status of a plane, and its interfaces that configurations keep down: node, interface.
-async fn plane(
-    lab: &Lab,
-    id: u8,
-    drained: bool,
-    known: &Known<'_>,
-) -> (PlaneStatus, Vec<(String, String)>) {
+async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> (PlaneStatus, Vec<(String, String)>) {
     let programs = &known.programs;
     let routers = routers(lab, id);
     let views = join_all(routers.iter().map(|r| ask(&r.name))).await;
