@@ -113,7 +113,7 @@ const BAD: &str = "interfaces.*.enabled=false";
 
 /// Rolls the bad change out; the document with how it ended.
 fn roll_out(lab: &Lab, more: &[&str]) -> anyhow::Result<Value> {
-    let words = ["--format", "json", "config", "rollout", "all", "--set", BAD, "--soak", "8"];
+    let words = ["--format", "json", "config", "rollout", "all", "--set", BAD, "--soak", "5"];
     let output = lab.cli.run(&[&words[..], more].concat())?.expect(1)?;
     let end: Value = serde_json::from_str(&output)?;
     ensure!(end["outcome"] == "rolled-back", "{end}");
@@ -157,7 +157,7 @@ pub fn o4_canary(lab: &Lab) -> anyhow::Result<()> {
 pub fn o4_bad_config_everywhere(lab: &Lab) -> anyhow::Result<()> {
     let before = routers(lab, &["show", "all"])?;
     let traffic = Traffic::start(lab, &Load::ALL)?;
-    let end = roll_out(lab, &["--no-canary", "--confirm-within", "20"])?;
+    let end = roll_out(lab, &["--no-canary"])?;
     as_before(lab, &before)?;
     let report = traffic.stop()?;
     let longest = report
