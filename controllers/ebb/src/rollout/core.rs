@@ -59,7 +59,16 @@ fn notice(kind: &'static str, detail: impl Into<String>) -> Notice {
 }
 
 /// What a push did to a router: versions before and after, or why not.
-pub type Pushed = Result<(u64, u64), String>;
+pub type Pushed = Result<(u64, u64), NotPushed>;
+
+/// A push that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotPushed {
+    /// Whether the change was sent: then the router may have it nevertheless.
+    pub sent: bool,
+    /// Why.
+    pub why: String,
+}
 
 #[derive(Debug)]
 enum Phase {
@@ -174,7 +183,7 @@ impl Rollout {
         self.began = now;
     }
 
-    /// What came of a push; `silent` errors mean that the router may have the change nevertheless.
+    /// What came of a push. `before`: versions that ran.
     pub fn pushed(
         &mut self,
         now: u64,
@@ -188,13 +197,17 @@ impl Rollout {
             match result {
                 Ok((old, new)) if old == new => {}
                 Ok((old, _)) => drop(self.touched.insert(router, old)),
-                Err(why) => {
-                    if let Some(old) = before.get(&router) {
+                Err(NotPushed { sent, why }) => {
+                    if let Some(old) = before.get(&router).filter(|_| sent) {
                         self.touched.insert(router.clone(), *old);
                     }
                     failed.push(format!("{router}: {why}"));
                 }
             }
+        }
+        if let Some(first) = failed.first().filter(|_| self.touched.is_empty()) {
+            self.end(Verdict::Refused(first.clone()));
+            return Vec::new();
         }
         let detail = format!("{stage}: {} of {total} routers", total - failed.len());
         let mut news = vec![notice("pushed", detail)];

@@ -12,7 +12,7 @@ use router_emu::proto::{AdjacencyDatabase, PushConfigRequest};
 use serde_json::{Value, json};
 
 use super::config::{RolloutConfig, Target};
-use super::core::{Notice, Order, Pushed, Rollout, Verdict};
+use super::core::{NotPushed, Notice, Order, Pushed, Rollout, Verdict};
 use super::detect::{Look, Sample};
 use crate::agents::{AgentError, Agents as _};
 use crate::grpc::{GrpcAgents, Reach};
@@ -147,13 +147,18 @@ impl Runner {
             let requests = join_all(targets.iter().map(|t| self.prepare(t))).await;
             // nothing is sent to a plane of which one router objects
             if let Some((name, why)) = requests.iter().find_map(|(name, r)| Some((name, r.as_ref().err()?))) {
-                return vec![(name.clone(), Err(why.clone()))];
+                return vec![(name.clone(), Err(NotPushed { sent: false, why: why.clone() }))];
             }
             let mut results = Vec::new();
             for (name, request) in requests {
                 let Ok((old, request)) = request else { continue };
                 let pushed = self.agents.push_config(&name, request).await;
-                results.push((name, pushed.map(|state| (old, state.running)).map_err(|e| e.plain())));
+                results.push((
+                    name,
+                    pushed
+                        .map(|state| (old, state.running))
+                        .map_err(|e| NotPushed { sent: true, why: e.plain() }),
+                ));
             }
             results
         });

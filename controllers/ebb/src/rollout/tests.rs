@@ -8,7 +8,7 @@ use router_emu::config_agent::edit::Edit;
 use serde_json::json;
 
 use super::config::{RolloutConfig, Target};
-use super::core::{Order, Rollout, Verdict};
+use super::core::{NotPushed, Order, Rollout, Verdict};
 use super::detect::{Alarm, Detector, Limits, Look, Sample};
 
 const SECOND: u64 = 1_000_000_000;
@@ -69,6 +69,8 @@ struct Network {
     slow: u64,
     healthy_since: u64,
     ever: BTreeMap<String, bool>,
+    /// Routers that refuse, and whether the change was sent to them.
+    refuses: BTreeMap<String, bool>,
 }
 
 impl Network {
@@ -82,6 +84,7 @@ impl Network {
             slow: 3,
             healthy_since: 0,
             ever: BTreeMap::new(),
+            refuses: BTreeMap::new(),
         }
     }
 
@@ -146,6 +149,10 @@ impl Network {
                     rollout.pushing(self.now);
                     let mut results = BTreeMap::new();
                     for router in routers {
+                        if let Some(sent) = self.refuses.get(&router).copied() {
+                            results.insert(router, Err(NotPushed { sent, why: "no".to_owned() }));
+                            continue;
+                        }
                         self.version.insert(router.clone(), 2);
                         self.unconfirmed
                             .insert(router.clone(), self.now + config.confirm_within_ms * SECOND / 1000);
@@ -234,6 +241,20 @@ fn what_does_not_come_back_is_said() {
     network.slow = 10_000;
     let (verdict, _) = network.run(&config);
     assert_eq!(verdict, Verdict::NotRecovered("plane 1: 0 of 96 label-switched paths".into()));
+}
+
+#[test]
+fn a_change_that_no_router_takes_is_refused_and_one_that_a_later_plane_refuses_is_undone() {
+    let config = config(true);
+    let mut network = Network::new(Harm::None, &config);
+    network.refuses = ["eb01.1", "eb01.2", "eb01.3"].map(|r| (r.to_owned(), false)).into();
+    assert_eq!(network.run(&config), (Verdict::Refused("eb01.1: no".into()), vec!["baseline"]));
+    let mut network = Network::new(Harm::None, &config);
+    network.refuses = BTreeMap::from([("eb02.2".to_owned(), true)]);
+    let (verdict, said) = network.run(&config);
+    assert!(matches!(verdict, Verdict::RolledBack { .. }), "{verdict:?}");
+    assert_eq!(said, ["baseline", "pushed", "kept", "pushed", "alarm", "undone", "recovered"]);
+    assert!(network.version.values().all(|v| *v == 1));
 }
 
 #[test]
