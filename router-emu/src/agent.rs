@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::RouterConfig;
+use crate::config::Loaded;
 
 /// Command line of an agent.
 #[derive(Debug, Parser)]
@@ -28,16 +28,16 @@ pub struct Args {
     pub nice: Option<i32>,
 }
 
-/// Reads the command line and the configuration, starts the log on stderr and applies `--nice`.
+/// Reads the command line and the base configuration, starts the log on stderr and applies `--nice`.
 ///
 /// The log level comes from `TESTBED_LOG` or `RUST_LOG`, `info` by default.
-pub fn start() -> anyhow::Result<RouterConfig> {
+pub fn start() -> anyhow::Result<Loaded> {
     let args = Args::parse();
     start_log();
     if let Some(nice) = args.nice {
         set_nice(nice)?;
     }
-    RouterConfig::load(&args.config)
+    Loaded::read(&args.config)
 }
 
 /// Starts the log: one line an event, on stderr, without colours.

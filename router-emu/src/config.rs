@@ -1,9 +1,15 @@
-//! The one configuration file that all agents of a router read (JSON).
+//! The one configuration file that all agents of a router read (JSON), and the running version of it.
+//!
+//! The file is the *base*: what the router was made with. The config-agent keeps the versions that were pushed on top of it
+//! in its journal; the last one is what runs ([`Loaded::running`]). A base that has changed since counts for more than
+//! anything that was pushed before, until the config-agent has taken it over.
 
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::config_agent::journal::Journal;
 
 /// TCP port of openr's control RPC.
 pub const OPENR_PORT: u16 = 2018;
@@ -21,6 +27,8 @@ pub const FIB_AGENT_PORT: u16 = 60100;
 pub const LSP_AGENT_PORT: u16 = 60101;
 /// TCP port of the route-agent.
 pub const ROUTE_AGENT_PORT: u16 = 60102;
+/// TCP port of the config-agent.
+pub const CONFIG_AGENT_PORT: u16 = 60103;
 /// TCP port of a plane's controller, plus the plane number.
 pub const CONTROLLER_PORT: u16 = 60200;
 
@@ -90,6 +98,13 @@ pub struct CoreInterface {
     pub declared_rtt_us: u64,
     /// Shared-risk groups.
     pub srlgs: Vec<String>,
+    /// False: administratively down.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// Open/R's timers, milliseconds.
@@ -165,6 +180,15 @@ impl RouterConfig {
             .map_err(|e| anyhow::anyhow!("{}:{}:{}: {e}", path.display(), e.line(), e.column()))
     }
 
+    /// Hash of the content, FNV-1a of its JSON in hexadecimal: the same for the same configuration in every release.
+    pub fn hash(&self) -> String {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+
     /// Path of an agent's unix socket.
     pub fn socket(&self, agent: &str) -> PathBuf {
         self.run_dir.join(format!("{agent}.sock"))
@@ -173,5 +197,44 @@ impl RouterConfig {
     /// Path of the datagram socket on which the lsp-agent hears openr's flares.
     pub fn flare_socket(&self) -> PathBuf {
         self.run_dir.join("lsp-agent.flare")
+    }
+}
+
+/// A base configuration with the file that it came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Where the base lies.
+    pub file: PathBuf,
+    /// The base.
+    pub base: RouterConfig,
+}
+
+impl Loaded {
+    /// Reads the base.
+    ///
+    /// # Errors
+    /// A file that cannot be read or understood.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        Ok(Self { file: file.to_owned(), base: RouterConfig::load(file)? })
+    }
+
+    /// Reads the base again.
+    ///
+    /// # Errors
+    /// As [`Loaded::read`].
+    pub fn again(&self) -> anyhow::Result<Self> {
+        Self::read(&self.file)
+    }
+
+    /// The configuration that runs: the config-agent's last version of this base, or the base itself.
+    pub fn running(&self) -> RouterConfig {
+        match Journal::load(&self.base.state_dir) {
+            Ok(Some(journal)) if journal.base == self.base => journal.running().clone(),
+            Ok(_) => self.base.clone(),
+            Err(e) => {
+                tracing::error!("{e:#}; the base configuration is used");
+                self.base.clone()
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ use tests::lab::{self, Guard, Lab};
 use tests::{cli, evidence, results};
 
 mod basics;
+mod configuration;
 mod edits;
 mod engineering;
 mod failures;
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 38] = [
+    let on_lab: [(&str, OnLab); 46] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -85,6 +86,11 @@ fn trials() -> Vec<Trial> {
         ("o1_plane_drain", operations::o1_plane_drain),
         ("o2_link_and_router_drain", operations::o2_link_and_router_drain),
         ("o5_last_plane", operations::o5_last_plane),
+        ("o5_out_of_band", operations::o5_out_of_band),
+        ("config_push_and_rollback", configuration::config_push_and_rollback),
+        ("config_unconfirmed", configuration::config_unconfirmed),
+        ("o4_canary", configuration::o4_canary),
+        ("o4_bad_config_everywhere", configuration::o4_bad_config_everywhere),
         ("kill_lsp_agent", kills::lsp_agent),
         ("kill_route_agent", kills::route_agent),
         ("kill_openr", kills::openr),

@@ -146,3 +146,37 @@ pub fn o5_last_plane(lab: &Lab) -> anyhow::Result<()> {
     ensure!(none.code == 2, "drain of plane 7: exit code {}", none.code);
     Ok(())
 }
+
+/// Input: all pairs send; all planes are drained with `--withdraw`, first without `--force`; then one plane is undrained,
+/// then the other.
+/// Output: refused without `--force`; with it no packet arrives any more, hosts have no route to the routers, and a
+/// controller's cycle fails; `undrain` works nevertheless, and with the first plane everything passes again.
+pub fn o5_out_of_band(lab: &Lab) -> anyhow::Result<()> {
+    let refused = lab.cli.run(&["drain", "plane", "all", "--withdraw"])?;
+    ensure!(refused.code == 1 && refused.stderr.contains("leave no plane"), "{refused:?}");
+    ensure!(lab.status()?.planes.iter().all(|p| p.state == "ready"), "the refused drain changed something");
+    let text = lab.cli.ok(&["drain", "plane", "all", "--withdraw", "--force"])?;
+    note(text.trim());
+    let dead = Load::ALL.send(&lab.cli, 2.0)?;
+    ensure!(dead.received() == 0, "{} packets still arrived:\n{}", dead.received(), dead.losses());
+    note(format!("with everything withdrawn 0 of {} packets arrived", dead.sent() + dead.refused()));
+    for (router, plane) in [("eb01.lla", 1), ("eb02.lla", 2)] {
+        let (host, _) = lab.controller(plane)?;
+        let ping = lab.cli.run(&["exec", &host, "--", "ping", "-c1", "-W1", router])?;
+        ensure!(ping.code != 0, "{host} still reaches {router}");
+    }
+    let text = lab.cli.ok(&["undrain", "plane", "2", "--timeout", "120"])?;
+    note(text.trim());
+    wait_until(Duration::from_secs(60), "all pairs to reach each other over plane 2", || {
+        let report = Load::ALL.send(&lab.cli, 1.0).map_err(|e| format!("{e:#}"))?;
+        if report.lost() + report.refused() == 0 { Ok(()) } else { Err(report.losses()) }
+    })?;
+    lab.cli.ok(&["undrain", "plane", "1", "--timeout", "120"])?;
+    lab.ready()?;
+    for plane in [1, 2] {
+        wait_until(Duration::from_secs(60), "a cycle without errors", || {
+            mesh::cycle(&lab.cli, plane).map(drop).map_err(|e| format!("{e:#}"))
+        })?;
+    }
+    Ok(())
+}

@@ -316,7 +316,16 @@ pub fn program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the suite's own program file")?;
     let bin = own.parent().and_then(Path::parent).context("the suite lies in no target folder")?;
     let program = bin.join("testbed");
-    let wanted = ["testbed", "openr", "fib-agent", "lsp-agent", "route-agent", "ebb-controller"];
+    let wanted = [
+        "testbed",
+        "openr",
+        "fib-agent",
+        "lsp-agent",
+        "route-agent",
+        "config-agent",
+        "ebb-controller",
+        "ebb-rollout",
+    ];
     if wanted.iter().all(|name| bin.join(name).exists()) {
         return Ok(program);
     }

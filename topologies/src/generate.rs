@@ -167,6 +167,7 @@ fn router(spec: &Spec, site: &SpecSite, plane: u8) -> Node {
     router.platform_labels = FIRST_DYNAMIC_LABEL + ((highest + 1) << 11);
     router.programs = vec![
         ProgramKind::Bird,
+        ProgramKind::ConfigAgent,
         ProgramKind::FibAgent,
         ProgramKind::LspAgent,
         ProgramKind::Openr,

@@ -270,6 +270,8 @@ pub enum ProgramKind {
     LspAgent,
     /// Prefix and class to nexthop group.
     RouteAgent,
+    /// The router's configuration, version by version.
+    ConfigAgent,
     /// The plane's traffic-engineering controller.
     EbbController,
     /// A member of the lock service.

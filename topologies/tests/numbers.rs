@@ -123,6 +123,7 @@ fn programs_and_label_tables() {
     let lab = lab();
     let router = [
         ProgramKind::Bird,
+        ProgramKind::ConfigAgent,
         ProgramKind::FibAgent,
         ProgramKind::LspAgent,
         ProgramKind::Openr,

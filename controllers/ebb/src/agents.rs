@@ -55,6 +55,16 @@ impl AgentError {
     pub const fn ends_lead(&self) -> bool {
         matches!(self, Self::Fenced { .. } | Self::Lapsed { .. })
     }
+
+    /// The call and what came of it, without the router and without what a controller makes of it.
+    pub fn plain(&self) -> String {
+        match self {
+            Self::Fenced { call, message, .. }
+            | Self::Silent { call, message, .. }
+            | Self::Refused { call, message, .. } => format!("{call}: {message}"),
+            Self::Lapsed { call, .. } => format!("{call} was not sent"),
+        }
+    }
 }
 
 /// Answer of an agent.

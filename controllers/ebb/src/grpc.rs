@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use router_emu::config::{LSP_AGENT_PORT, OPENR_PORT, ROUTE_AGENT_PORT};
+use router_emu::config::{CONFIG_AGENT_PORT, LSP_AGENT_PORT, OPENR_PORT, ROUTE_AGENT_PORT};
 use router_emu::proto::{
     self, lsp_agent_client::LspAgentClient, openr_ctrl_client::OpenrCtrlClient,
     route_agent_client::RouteAgentClient,
@@ -18,6 +18,8 @@ use tonic::{Code, Status};
 
 use crate::agents::{AgentError, Agents, Answer};
 use crate::config::ControllerConfig;
+
+mod rollout;
 
 /// Largest answer: a dump of all bundles with paths of a router in a large plane.
 const MAX_ANSWER: usize = 64 << 20;
@@ -37,6 +39,7 @@ enum Agent {
     Openr,
     Lsp,
     Route,
+    Config,
 }
 
 /// The agents over gRPC; channels are made when first used.
@@ -111,6 +114,7 @@ impl Agent {
             Self::Openr => OPENR_PORT,
             Self::Lsp => LSP_AGENT_PORT,
             Self::Route => ROUTE_AGENT_PORT,
+            Self::Config => CONFIG_AGENT_PORT,
         }
     }
 
@@ -119,6 +123,7 @@ impl Agent {
             Self::Openr => "openr.sock",
             Self::Lsp => "lsp-agent.sock",
             Self::Route => "route-agent.sock",
+            Self::Config => "config-agent.sock",
         }
     }
 }

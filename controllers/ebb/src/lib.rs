@@ -21,6 +21,7 @@ pub mod fence;
 pub mod fleet;
 pub mod grpc;
 pub mod plan;
+pub mod rollout;
 pub mod service;
 pub mod stats;
 pub mod topology;

@@ -71,11 +71,17 @@ impl openr::OpenrCtrl for Served {
     ) -> Result<Response<proto::SetDrainReply>, Status> {
         Err(Status::unimplemented("not part of this test"))
     }
+    async fn reload_config(
+        &self,
+        _: Request<proto::ReloadConfigRequest>,
+    ) -> Result<Response<proto::ReloadConfigReply>, Status> {
+        Err(Status::unimplemented("not part of this test"))
+    }
 }
 
 #[tonic::async_trait]
 impl lsp::LspAgent for Served {
-    type WatchEventsStream = ReceiverStream<Result<proto::LspEvent, Status>>;
+    type WatchEventsStream = ReceiverStream<Result<proto::AgentEvent, Status>>;
     async fn program_bundle(
         &self,
         request: Request<proto::ProgramBundleRequest>,

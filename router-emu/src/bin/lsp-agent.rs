@@ -3,6 +3,6 @@
 use router_emu::{agent, lsp};
 
 fn main() -> anyhow::Result<()> {
-    let config = agent::start()?;
+    let config = agent::start()?.running();
     agent::run(lsp::agent::run(config))
 }

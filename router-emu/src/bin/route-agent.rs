@@ -3,6 +3,6 @@
 use router_emu::{agent, route};
 
 fn main() -> anyhow::Result<()> {
-    let config = agent::start()?;
+    let config = agent::start()?.running();
     agent::run(route::agent::run(config))
 }

@@ -10,7 +10,6 @@ pub mod bundle;
 pub mod counters;
 pub mod driver;
 pub mod engine;
-pub mod events;
 pub mod journal;
 pub mod kernel;
 pub mod links;

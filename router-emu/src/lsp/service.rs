@@ -7,8 +7,8 @@ use tonic::{Request, Response, Status};
 
 use crate::proto::lsp_agent_server::LspAgent;
 use crate::proto::{
-    DumpBundlesReply, DumpBundlesRequest, GetCountersReply, GetCountersRequest, LspEvent, ProgramBundleReply,
-    ProgramBundleRequest, WatchEventsRequest,
+    AgentEvent, DumpBundlesReply, DumpBundlesRequest, GetCountersReply, GetCountersRequest,
+    ProgramBundleReply, ProgramBundleRequest, WatchEventsRequest,
 };
 use crate::rpc::Front;
 
@@ -22,7 +22,7 @@ pub enum Command {
     /// Read the counters.
     Counters(oneshot::Sender<Result<GetCountersReply, Status>>),
     /// Events so far, and those to come.
-    Watch(oneshot::Sender<(Vec<LspEvent>, broadcast::Receiver<LspEvent>)>),
+    Watch(oneshot::Sender<(Vec<AgentEvent>, broadcast::Receiver<AgentEvent>)>),
 }
 
 /// Front of the agent's loop.
@@ -53,7 +53,7 @@ impl LspAgent for Service {
         self.ask(Command::Counters).await?.map(Response::new)
     }
 
-    type WatchEventsStream = BoxStream<'static, Result<LspEvent, Status>>;
+    type WatchEventsStream = BoxStream<'static, Result<AgentEvent, Status>>;
 
     async fn watch_events(
         &self,

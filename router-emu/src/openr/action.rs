@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::drain::Drains;
 use super::spf::RouteTable;
+use crate::config::RouterConfig;
 use crate::proto::Publication;
 
 /// Number of a store session, given by whoever does the I/O; never used twice.
@@ -95,6 +96,8 @@ pub enum Event {
         /// Soft drain.
         metric_increment: u32,
     },
+    /// Another version of the configuration runs. What cannot change while the router runs is the same.
+    Configure(Box<RouterConfig>),
     /// The program ends and means to return.
     Goodbye,
 }

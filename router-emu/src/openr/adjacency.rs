@@ -41,6 +41,11 @@ impl Adjacencies {
         Self { config, links: BTreeMap::new(), members: BTreeMap::new(), drains, announce_at: None }
     }
 
+    /// Links have other attributes from now on.
+    pub fn configure(&mut self, config: RouterConfig) {
+        self.config = config;
+    }
+
     /// A link counts; it is announced with the next round of good news.
     pub fn up(&mut self, now: Nanos, interface: &str, peer: Peer) {
         self.links.insert(interface.to_owned(), Link { peer, announced: false, since: now });

@@ -14,8 +14,8 @@ use super::spark::MS;
 use crate::agent::monotonic_ns;
 use crate::proto::openr_ctrl_server::OpenrCtrl;
 use crate::proto::{
-    DumpRequest, GetNeighborsReply, GetNeighborsRequest, Neighbor, Publication, SetDrainReply,
-    SetDrainRequest, SubscribeRequest,
+    DumpRequest, GetNeighborsReply, GetNeighborsRequest, Neighbor, Publication, ReloadConfigReply,
+    ReloadConfigRequest, SetDrainReply, SetDrainRequest, SubscribeRequest,
 };
 
 /// A request on its way to the agent.
@@ -28,6 +28,8 @@ pub enum Command {
     Neighbors(oneshot::Sender<Vec<Neighbor>>),
     /// See the RPC of that name.
     SetDrain(SetDrainRequest, oneshot::Sender<()>),
+    /// See the RPC of that name.
+    Reload(oneshot::Sender<Result<String, Status>>),
 }
 
 /// The service; clones share the way to the agent.
@@ -53,7 +55,13 @@ impl Ctrl {
 }
 
 /// Answers requests until the last service is dropped.
-pub async fn obey(hub: Hub, mut commands: mpsc::Receiver<Command>) {
+///
+/// `reload` reads the running configuration again and takes it over; its hash.
+pub async fn obey(
+    hub: Hub,
+    mut commands: mpsc::Receiver<Command>,
+    reload: impl Fn() -> anyhow::Result<String>,
+) {
     while let Some(command) = commands.recv().await {
         // whoever asked may have gone: then nobody misses the answer
         match command {
@@ -69,6 +77,10 @@ pub async fn obey(hub: Hub, mut commands: mpsc::Receiver<Command>) {
                     metric_increment: request.metric_increment,
                 });
                 let _ = reply.send(());
+            }
+            Command::Reload(reply) => {
+                let refused = |e: anyhow::Error| Status::failed_precondition(format!("{e:#}"));
+                drop(reply.send(reload().map_err(refused)));
             }
         }
     }
@@ -125,5 +137,13 @@ impl OpenrCtrl for Ctrl {
         }
         self.ask(|reply| Command::SetDrain(request, reply)).await?;
         Ok(Response::new(SetDrainReply {}))
+    }
+
+    async fn reload_config(
+        &self,
+        _: Request<ReloadConfigRequest>,
+    ) -> Result<Response<ReloadConfigReply>, Status> {
+        let hash = self.ask(Command::Reload).await??;
+        Ok(Response::new(ReloadConfigReply { hash }))
     }
 }

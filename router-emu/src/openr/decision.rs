@@ -31,6 +31,11 @@ impl Decision {
         Self { me: me.to_owned(), least, most: most.max(least), dirty: None, current: None }
     }
 
+    /// Another debounce.
+    pub fn set_debounce(&mut self, least: Nanos, most: Nanos) {
+        (self.least, self.most) = (least, most.max(least));
+    }
+
     /// Something in the store changed.
     pub fn touch(&mut self, now: Nanos) {
         let first = self.dirty.map_or(now, |(first, _)| first);

@@ -40,6 +40,11 @@ struct Own {
     next_refresh: Nanos,
 }
 
+/// A quarter of it is a time in which something can be sent, milliseconds.
+fn least_ttl(ttl_ms: u64) -> u64 {
+    ttl_ms.max(8)
+}
+
 /// The store and its sessions.
 #[derive(Debug)]
 pub struct Flood {
@@ -58,12 +63,17 @@ impl Flood {
         Self {
             node: node.to_owned(),
             plane,
-            ttl_ms: ttl_ms.max(8),
+            ttl_ms: least_ttl(ttl_ms),
             store: Store::default(),
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             own: BTreeMap::new(),
         }
+    }
+
+    /// Another life of our own keys, from their next refresh on.
+    pub fn set_ttl(&mut self, ttl_ms: u64) {
+        self.ttl_ms = least_ttl(ttl_ms);
     }
 
     /// The copy of the store.

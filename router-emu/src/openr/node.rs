@@ -28,32 +28,43 @@ pub struct Openr {
     decision: Decision,
     key: String,
     silent_until: Option<Nanos>,
+    instance: u64,
+}
+
+fn identity(config: &RouterConfig, instance: u64) -> Identity {
+    let timers = &config.openr;
+    Identity {
+        node: config.node.clone(),
+        plane: config.plane,
+        instance,
+        store_port: KVSTORE_PORT,
+        hello: timers.hello * MS,
+        fast_hello: timers.fast_hello.max(1) * MS,
+        keepalive: timers.keepalive.max(1) * MS,
+        hold: timers.hold * MS,
+        flap: Backoff { first: timers.flap_first * MS, most: timers.flap_most * MS },
+    }
+}
+
+/// Declared round-trip times by interface, microseconds.
+fn declared(config: &RouterConfig) -> impl Iterator<Item = (String, u64)> {
+    config.interfaces.iter().map(|i| (i.name.clone(), i.declared_rtt_us))
 }
 
 impl Openr {
     /// `instance`: drawn anew at every start. All interfaces start as down; tell their state by [`Event::Link`].
     pub fn new(config: &RouterConfig, drains: Drains, instance: u64, now: Nanos) -> Self {
         let timers = &config.openr;
-        let me = Identity {
-            node: config.node.clone(),
-            plane: config.plane,
-            instance,
-            store_port: KVSTORE_PORT,
-            hello: timers.hello * MS,
-            fast_hello: timers.fast_hello.max(1) * MS,
-            keepalive: timers.keepalive.max(1) * MS,
-            hold: timers.hold * MS,
-            flap: Backoff { first: timers.flap_first * MS, most: timers.flap_most * MS },
-        };
+        let me = identity(config, instance);
         let silent_until = Some(now + START_WAIT * me.fast_hello);
-        let interfaces = config.interfaces.iter().map(|i| (i.name.clone(), i.declared_rtt_us));
         Self {
-            spark: Spark::new(me, interfaces),
+            spark: Spark::new(me, declared(config)),
             flood: Flood::new(&config.node, config.plane, timers.key_ttl),
             adjacencies: Adjacencies::new(config.clone(), drains),
             decision: Decision::new(&config.node, timers.spf_min * MS, timers.spf_max * MS),
             key: format!("{ADJ_PREFIX}{}", config.node),
             silent_until,
+            instance,
         }
     }
 
@@ -90,6 +101,7 @@ impl Openr {
             Event::SetDrain { interface, overloaded, metric_increment } => {
                 self.set_drain(now, &interface, Drain { overloaded, metric_increment }, &mut out);
             }
+            Event::Configure(config) => self.configure(now, *config, &mut heard, &mut out),
             Event::Goodbye => self.spark.say_restarting(now, &mut heard),
         }
         self.notice(now, heard, &mut out);
@@ -201,6 +213,25 @@ impl Openr {
             self.announce(now, out);
             out.push(Action::SaveDrains(self.adjacencies.drains.clone()));
         }
+    }
+
+    /// Takes over what may change live, and announces it at once: an operator waits for it.
+    fn configure(
+        &mut self,
+        now: Nanos,
+        config: RouterConfig,
+        heard: &mut Vec<Output>,
+        out: &mut Vec<Action>,
+    ) {
+        let timers = &config.openr;
+        self.spark.configure(now, identity(&config, self.instance), declared(&config), heard);
+        self.flood.set_ttl(timers.key_ttl);
+        self.decision.set_debounce(timers.spf_min * MS, timers.spf_max * MS);
+        self.adjacencies.configure(config);
+        // round-trip times that change with it belong to the same announcement
+        self.notice(now, std::mem::take(heard), out);
+        self.adjacencies.announce_all();
+        self.announce(now, out);
     }
 
     fn announce(&mut self, now: Nanos, out: &mut Vec<Action>) {

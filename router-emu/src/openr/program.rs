@@ -1,6 +1,7 @@
 //! The `openr` program: kernel events, sockets, clock and RPC around one core.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -13,10 +14,11 @@ use super::ctrl::{self, Ctrl};
 use super::drain::Drains;
 use super::hub::Hub;
 use super::node::Openr;
-use super::reflex::{self, LinkNews};
+use super::reflex::{self, LinkNews, Reflex};
 use super::{fib_client, session};
 use crate::agent;
-use crate::config::{OPENR_PORT, RouterConfig};
+use crate::config::{Loaded, OPENR_PORT};
+use crate::config_agent::check;
 use crate::proto::openr_ctrl_server::OpenrCtrlServer;
 use crate::rpc;
 
@@ -24,7 +26,8 @@ use crate::rpc;
 const FAREWELL: Duration = Duration::from_millis(2);
 
 /// Runs until SIGTERM. Kernel routes stay, neighbours are told to keep the links for the hold time.
-pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
+pub async fn run(loaded: Loaded) -> anyhow::Result<()> {
+    let config = loaded.running();
     let drains = Drains::load(&config.state_dir)?;
     // never zero, and another one at every start
     let instance = rand::random::<u64>() | 1;
@@ -36,6 +39,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
     let stop = agent::stop_signal()?;
     let listener = session::listen()?;
     let (reflex, mut news) = reflex::start(&config, instance, hub.speaks())?;
+    let reflex = Rc::new(reflex);
     tracing::info!(node = config.node, instance, "openr started");
 
     let (service, commands) = Ctrl::new(names.clone());
@@ -47,7 +51,7 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
             async move { hub.keep_time().await }
         }),
         spawn_local(accept(hub.clone(), listener)),
-        spawn_local(ctrl::obey(hub.clone(), commands)),
+        spawn_local(ctrl::obey(hub.clone(), commands, reload(&hub, &reflex, loaded))),
         spawn_local(fib_client::run(config.socket("fib-agent"), routes)),
     ];
     let ended = tokio::select! {
@@ -64,6 +68,24 @@ pub async fn run(config: RouterConfig) -> anyhow::Result<()> {
     }
     tracing::info!("openr ended");
     ended
+}
+
+/// Reads the running configuration again and takes it over; its hash.
+fn reload(hub: &Hub, reflex: &Rc<Reflex>, loaded: Loaded) -> impl Fn() -> anyhow::Result<String> + use<> {
+    let (hub, reflex) = (hub.clone(), Rc::clone(reflex));
+    move || {
+        let fresh = loaded.again()?;
+        let config = fresh.running();
+        let findings = check::fixed(&loaded.base, &config);
+        if let Some(finding) = findings.first() {
+            anyhow::bail!("openr has to be started anew: {finding}");
+        }
+        let hash = config.hash();
+        tracing::info!(hash, "configuration taken over");
+        reflex.configure(&config.openr.bfd);
+        hub.dispatch(Event::Configure(Box::new(config)));
+        Ok(hash)
+    }
 }
 
 async fn accept(hub: Hub, listener: TcpListener) {

@@ -29,7 +29,7 @@ use super::bfd::session::Verdict;
 use super::bundle::Bundles;
 use super::flare::{Flare, HOPS, MAX_FLARE, Seen};
 use crate::agent::{self, monotonic_ns};
-use crate::config::{CONTROL_TCLASS, FLARE_PORT, RouterConfig};
+use crate::config::{BfdTimers, CONTROL_TCLASS, CoreInterface, FLARE_PORT, RouterConfig};
 
 /// Group on which routers hear flares; a group of our own, so that hosts are not woken.
 const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0xeb, 0xf1);
@@ -49,14 +49,34 @@ pub enum LinkNews {
 
 /// The running thread.
 pub struct Reflex {
-    leave: Arc<EventFd>,
+    orders: mpsc::UnboundedSender<Order>,
+    wake: Arc<EventFd>,
+}
+
+/// What the thread is told.
+enum Order {
+    /// See [`Reflex::goodbye`].
+    Leave,
+    /// See [`Reflex::configure`].
+    Bfd(BfdTimers),
 }
 
 impl Reflex {
     /// Ends BFD with a word to the neighbours, so that they conclude nothing from the silence that follows.
     pub fn goodbye(&self) {
+        self.order(Order::Leave);
+    }
+
+    /// Runs BFD with other timers, or no longer, or from now on. Neighbours are told, and lose no link by it.
+    pub fn configure(&self, bfd: &BfdTimers) {
+        self.order(Order::Bfd(bfd.clone()));
+    }
+
+    fn order(&self, order: Order) {
+        // a thread that has failed has said so
+        let _ = self.orders.send(order);
         // a counter that is full has been written: the thread knows
-        let _ = self.leave.write(1);
+        let _ = self.wake.write(1);
     }
 }
 
@@ -75,7 +95,8 @@ pub fn start(
 ) -> anyhow::Result<(Reflex, mpsc::UnboundedReceiver<LinkNews>)> {
     let (sender, news) = mpsc::unbounded_channel();
     let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-    let leave = Arc::new(EventFd::from_flags(flags).context("cannot make an event counter")?);
+    let wake = Arc::new(EventFd::from_flags(flags).context("cannot make an event counter")?);
+    let (orders, told) = mpsc::unbounded_channel();
     let mut thread = Thread {
         monitor: Monitor::open(&[Group::Link])?,
         socket: listen().with_context(|| format!("cannot listen for flares on UDP port {FLARE_PORT}"))?,
@@ -96,8 +117,12 @@ pub fn start(
         news: sender,
         speaks,
         bfd: Bfd::open(&config.openr.bfd, &config.interfaces, instance)?,
+        timers: config.openr.bfd.clone(),
+        seed: instance,
+        interfaces: config.interfaces.clone(),
         verdicts: Vec::new(),
-        leave: Arc::clone(&leave),
+        orders: told,
+        wake: Arc::clone(&wake),
     };
     thread.lsp_agent.set_nonblocking(true)?;
     thread.read_links()?;
@@ -110,7 +135,7 @@ pub fn start(
             }
         })
         .context("cannot start the reflex thread")?;
-    Ok((Reflex { leave }, news))
+    Ok((Reflex { orders, wake }, news))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,25 +163,32 @@ struct Thread {
     news: mpsc::UnboundedSender<LinkNews>,
     speaks: Arc<AtomicBool>,
     bfd: Option<Bfd>,
+    /// What BFD runs with.
+    timers: BfdTimers,
+    /// Sessions' numbers follow from it.
+    seed: u64,
+    /// Where BFD runs.
+    interfaces: Vec<CoreInterface>,
     verdicts: Vec<(usize, Verdict)>,
-    leave: Arc<EventFd>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    wake: Arc<EventFd>,
 }
 
 impl Thread {
     fn run(&mut self) -> anyhow::Result<()> {
         while !self.news.is_closed() {
-            let [links, flares, leave, bfd] = self.wait()?;
+            let [links, flares, ordered, bfd] = self.wait()?;
             if links {
                 self.kernel_events()?;
             }
             if flares {
                 self.relay();
             }
-            if leave {
+            if ordered {
                 // what has not been read is read for ever: once
-                let _ = self.leave.read();
-                if let Some(mut bfd) = self.bfd.take() {
-                    bfd.goodbye();
+                let _ = self.wake.read();
+                while let Ok(order) = self.orders.try_recv() {
+                    self.obey(order);
                 }
             }
             self.judge(bfd);
@@ -164,14 +196,55 @@ impl Thread {
         Ok(())
     }
 
-    /// Waits until something arrives or BFD has something to do. What is there: news of links, flares, the wish to
-    /// leave, BFD packets.
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Leave => self.end_bfd(),
+            Order::Bfd(timers) if timers == self.timers => {}
+            Order::Bfd(timers) => {
+                // sessions that begin anew, with a number of their own, are simpler than ones whose timers change
+                self.end_bfd();
+                self.seed = self.seed.rotate_left(17) ^ monotonic_ns();
+                match Bfd::open(&timers, &self.interfaces, self.seed) {
+                    Ok(bfd) => self.bfd = bfd,
+                    Err(e) => tracing::error!("BFD does not run: {e:#}"),
+                }
+                tracing::info!(enabled = timers.enabled, "BFD runs with other timers");
+                self.timers = timers;
+                if let Some(bfd) = &mut self.bfd {
+                    for (name, link) in &self.links {
+                        let Some(link) = link else { continue };
+                        bfd.set_link(name, link.ifindex, link.up);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends BFD; nobody holds a link for silent any more.
+    fn end_bfd(&mut self) {
+        let Some(mut bfd) = self.bfd.take() else { return };
+        bfd.goodbye();
+        let mut heard = Vec::new();
+        for (name, link) in &mut self.links {
+            if let Some(link) = link
+                && std::mem::take(&mut link.silent)
+            {
+                heard.push(name.clone());
+            }
+        }
+        for name in heard {
+            self.tell(LinkNews::Silent(name, false));
+        }
+    }
+
+    /// Waits until something arrives or BFD has something to do. What is there: news of links, flares, orders, BFD
+    /// packets.
     fn wait(&self) -> anyhow::Result<[bool; 4]> {
         let poll_for = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let [links, flares, leave] =
-            [self.monitor.as_fd(), self.socket.as_fd(), self.leave.as_fd()].map(poll_for);
-        let bfd = self.bfd.as_ref().map_or(self.leave.as_fd(), Bfd::as_fd);
-        let mut ready = [links, flares, leave, poll_for(bfd)];
+        let [links, flares, wake] =
+            [self.monitor.as_fd(), self.socket.as_fd(), self.wake.as_fd()].map(poll_for);
+        let bfd = self.bfd.as_ref().map_or(self.wake.as_fd(), Bfd::as_fd);
+        let mut ready = [links, flares, wake, poll_for(bfd)];
         let deadline = self.bfd.as_ref().and_then(Bfd::next_deadline);
         let wait = deadline.map(|at| TimeSpec::from(Duration::from_nanos(at.saturating_sub(monotonic_ns()))));
         match ppoll(&mut ready, wait, None) {

@@ -27,6 +27,15 @@ impl RttFilter {
         Self { declared_us, samples: VecDeque::with_capacity(LONG_WINDOW), published_us: None }
     }
 
+    /// Another declared part; the new published round-trip time if it changed. What was measured stays.
+    pub fn declare(&mut self, declared_us: u64) -> Option<u64> {
+        let (before, was) = (self.published_us(), self.declared_us);
+        self.declared_us = declared_us;
+        self.published_us = self.published_us.map(|published| published.saturating_sub(was) + declared_us);
+        let now = self.published_us();
+        (now != before).then_some(now)
+    }
+
     /// Takes a sample; the new published round-trip time if it changed.
     pub fn sample(&mut self, rtt_us: u64) -> Option<u64> {
         if self.samples.len() == LONG_WINDOW {

@@ -83,6 +83,7 @@ pub fn config(node: &str, number: u8, interfaces: &[(String, u64)]) -> RouterCon
                 members: 4,
                 declared_rtt_us: *declared_rtt_us,
                 srlgs: vec!["srlg-1".into()],
+                enabled: true,
             })
             .collect(),
         max_labels: 3,

@@ -352,3 +352,43 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn another_configuration_is_announced_and_costs_no_adjacency() {
+    let mut sim = small_plane();
+    sim.start_all();
+    sim.wait(5_000 * MS, Sim::full);
+    sim.run_until(sim.now + 3_000 * MS);
+    let links = |sim: &Sim| database(sim, "lon", "prn").map(|d| d.adjacencies).unwrap_or_default();
+    let before = links(&sim);
+    let mut config = sim.routers["prn"].config.clone();
+    config.interfaces[0].capacity_bps = 100;
+    config.interfaces[0].srlgs = vec!["river".into()];
+    config.interfaces[1].declared_rtt_us = 7_000;
+    config.openr.hello = 1_000;
+    config.openr.hold = 5_000;
+    let changed = [config.interfaces[0].name.clone(), config.interfaces[1].name.clone()];
+    sim.handle("prn", Event::Configure(Box::new(config)));
+    sim.wait(500 * MS, |sim| links(sim).iter().any(|a| a.capacity_bps == 100));
+    let after = links(&sim);
+    for (old, new) in before.iter().zip(&after) {
+        let mut want = old.clone();
+        if new.interface == changed[0] {
+            (want.capacity_bps, want.srlgs) = (100, vec!["river".into()]);
+        }
+        if new.interface == changed[1] {
+            want.rtt_us += 7_000;
+            want.metric += 70;
+        }
+        want.changed_ns = new.changed_ns;
+        assert_eq!(*new, want);
+    }
+    assert_eq!((before.len(), after.len()), (3, 3));
+    // neighbours bear a killed router's silence for as long as it says now
+    sim.kill("prn");
+    sim.run_until(sim.now + 8_000 * MS);
+    let gone = |sim: &Sim, at: &str| {
+        !database(sim, "lon", at).unwrap().adjacencies.iter().any(|a| a.neighbor == "prn")
+    };
+    assert!(gone(&sim, "atn") && gone(&sim, "chi") && gone(&sim, "lla"));
+}

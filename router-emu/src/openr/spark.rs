@@ -12,6 +12,8 @@ use super::link::Link;
 use super::neighbor::{Neighbor, State};
 use super::packet::{Body, Handshake, Heard, Hello, Packet, Sender};
 
+mod configure;
+
 /// Nanoseconds of one monotonic clock.
 pub type Nanos = u64;
 /// A millisecond in [`Nanos`].

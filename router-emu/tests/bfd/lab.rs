@@ -111,6 +111,7 @@ impl Lab {
             members: 0,
             declared_rtt_us: 0,
             srlgs: Vec::new(),
+            enabled: true,
         });
         let number = u8::try_from(side + 1).unwrap();
         RouterConfig {

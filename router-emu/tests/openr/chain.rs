@@ -280,6 +280,7 @@ impl Node {
                 members: 0,
                 declared_rtt_us: 10_000,
                 srlgs: Vec::new(),
+                enabled: true,
             });
         let config = RouterConfig {
             node: name.to_owned(),

@@ -1,5 +1,6 @@
 //! Requests, replies, and the documents that people parse: status and events.
 
+use router_emu::config_agent::edit::Edit;
 use router_emu::label::Class;
 use serde::{Deserialize, Serialize};
 use topologies::lab::{Lab, LinkKind, Role};
@@ -57,19 +58,14 @@ pub enum Request {
         /// What to do with them.
         action: ProgramAction,
     },
-    /// Drain or undrain a plane.
-    Drain {
-        /// Plane number.
-        plane: u8,
-        /// True: drain; false: undrain.
-        drain: bool,
-        /// Drain even the last plane.
-        force: bool,
-        /// Seconds to wait for the counters at most.
-        timeout_s: u64,
-    },
+    /// Drain or undrain planes.
+    Drain(DrainPlanes),
     /// Drain or undrain links and routers.
     DrainParts(DrainParts),
+    /// Show or change configurations of routers.
+    Config(ConfigOrder),
+    /// Roll a change of configuration out, from a host, and back if it does harm. Ends early if the client goes away.
+    Rollout(RolloutOrder),
     /// Run probes until their duration is over, or until the client sends [`Input::Stop`].
     Probe {
         /// What to send.
@@ -119,6 +115,28 @@ pub enum LinkChange {
     },
 }
 
+/// Planes to drain or to take back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DrainPlanes {
+    /// Plane numbers.
+    pub planes: Vec<u8>,
+    /// True: drain; false: undrain.
+    pub drain: bool,
+    /// Drain even the last plane.
+    pub force: bool,
+    /// Withdraw everything, rather than de-prefer it.
+    pub withdraw: bool,
+    /// Seconds to wait for the counters at most, for each plane.
+    pub timeout_s: u64,
+}
+
+impl DrainPlanes {
+    /// Longest wait.
+    pub fn limit(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.timeout_s)
+    }
+}
+
 /// Links and routers to drain, by name (already selected).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DrainParts {
@@ -130,6 +148,73 @@ pub struct DrainParts {
     pub mode: Option<PartMode>,
     /// Why, for people.
     pub reason: String,
+}
+
+/// What to do with the configurations of routers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConfigOrder {
+    /// Routers, by name (already selected).
+    pub nodes: Vec<String>,
+    /// What.
+    pub verb: ConfigVerb,
+}
+
+/// See [`ConfigOrder`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigVerb {
+    /// Versions, and the configuration of one of them.
+    Show {
+        /// 0: the running one.
+        version: u64,
+    },
+    /// Change the running configurations.
+    Push {
+        /// What each router's becomes.
+        change: ConfigChange,
+        /// Milliseconds after which a router goes back by itself; 0: never.
+        confirm_within_ms: u64,
+        /// Why, for people.
+        comment: String,
+        /// Only check.
+        check_only: bool,
+    },
+    /// What waits for its confirmation may stay.
+    Confirm,
+    /// Go back.
+    Rollback {
+        /// To this version; 0: to the one before.
+        to: u64,
+    },
+}
+
+/// A change that goes out to whole planes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RolloutOrder {
+    /// Routers, by name (already selected).
+    pub nodes: Vec<String>,
+    /// Fields that get other values.
+    pub edits: Vec<Edit>,
+    /// Plane by plane.
+    pub canary: bool,
+    /// How long each stage is watched, milliseconds.
+    pub soak_ms: u64,
+    /// Milliseconds after which a router that was not told to keep it goes back.
+    pub confirm_within_ms: u64,
+    /// Host from which the routers are reached; the first one if none.
+    pub from: Option<String>,
+    /// Why, for people.
+    pub comment: String,
+}
+
+/// A change of configurations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigChange {
+    /// Fields that get other values.
+    Edits(Vec<Edit>),
+    /// Everything is replaced by this document.
+    Whole(String),
 }
 
 /// How a link or a router is drained.
@@ -409,7 +494,7 @@ pub struct LinkStatus {
     pub kind: LinkKind,
     /// Plane, if it belongs to one.
     pub plane: Option<u8>,
-    /// `up` or `cut`.
+    /// `up`, `cut`, or `shut` by the configuration of a router at one of its ends.
     pub state: String,
     /// What is broken on purpose, in words; empty if nothing is.
     #[serde(default)]

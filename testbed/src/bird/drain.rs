@@ -12,8 +12,8 @@ pub enum Drain {
     /// Not drained.
     #[default]
     Normal,
-    /// The other sites' prefixes are withdrawn from the aggregator. With every plane in this state the sites are
-    /// cut off from each other.
+    /// Everything is withdrawn from the aggregator: the other sites' prefixes, and the plane's loopbacks, without which
+    /// controllers reach no router. With every plane in this state the sites are cut off from each other.
     Withdraw,
     /// The prefixes carry the GRACEFUL_SHUTDOWN community (RFC 8326), which the aggregator turns into local
     /// preference 0. With every plane in this state all of them carry traffic again: the default method.

@@ -193,7 +193,7 @@ fn handover(peer: &Node) -> String {
     )
 }
 
-/// A DC router's session with its aggregator. The plane's loopbacks are announced whatever the drain state, since
+/// A DC router's session with its aggregator. The plane's loopbacks are announced unless everything is withdrawn, since
 /// the controllers reach a drained plane through them; a prefix whose egress the IGP cannot reach is not.
 fn fabric_session(
     lab: &Lab,
@@ -208,9 +208,9 @@ fn fabric_session(
         "\n# --- the aggregator of the site\n\
          protocol static loopbacks {{ ipv6 {{ table master6; }}; route fd00:{plane:x}::/64 unreachable; }}\n\
          filter to_fa {{\n  \
+           if DRAINED = 1 then reject;\n  \
            if proto = \"loopbacks\" then accept;\n  \
            if source != RTS_BGP || proto = \"fa\" || dest != RTD_UNICAST then reject;\n  \
-           if DRAINED = 1 then reject;\n  \
            if DRAINED = 2 then bgp_community.add((65535,0));\n  \
            if DRAINED = 3 then {{ bgp_path.prepend({asn}); bgp_path.prepend({asn}); bgp_path.prepend({asn}); }}\n  \
            accept;\n}}\n\

@@ -101,6 +101,12 @@ pub enum Command {
     Drain(DrainArgs),
     /// Let a drained plane carry traffic again
     Undrain(DrainArgs),
+    /// Show, push, confirm and roll back the configurations of routers
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
     /// Run one controller cycle now and show its result
     Cycle(Cycle),
     /// Send sequence-numbered streams between hosts and report what was lost, and when
@@ -291,13 +297,16 @@ pub struct DrainArgs {
 /// What can be drained.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DrainWhat {
-    /// A plane
+    /// A plane, or all
     Plane {
-        /// Its number
-        plane: u8,
+        /// Its number, or `all`
+        plane: PlaneChoice,
         /// Even the last plane that carries traffic
         #[arg(long)]
         force: bool,
+        /// Withdraw everything instead of de-preferring it: with all planes withdrawn, nothing passes any more
+        #[arg(long)]
+        withdraw: bool,
         /// Longest wait for the counters, seconds
         #[arg(long, default_value_t = 60, value_name = "SECONDS")]
         timeout: u64,
@@ -320,6 +329,26 @@ pub enum DrainWhat {
     },
 }
 
+/// A plane, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaneChoice {
+    /// One.
+    One(u8),
+    /// All.
+    All,
+}
+
+impl std::str::FromStr for PlaneChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            _ => text.parse().map(Self::One).map_err(|_| "write the number of a plane, or `all`".into()),
+        }
+    }
+}
+
 /// How links and routers are drained; means nothing to `undrain`.
 #[derive(Clone, Debug, Args)]
 pub struct DrainHow {
@@ -329,6 +358,89 @@ pub struct DrainHow {
     /// Why, for whoever looks at the drain database
     #[arg(long, value_name = "TEXT", default_value = "by command")]
     pub reason: String,
+}
+
+/// `config`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigAction {
+    /// The running configuration, of several routers in one line each
+    Show {
+        /// Routers: eb01.chi, plane:2, all
+        #[arg(default_value = "all")]
+        routers: String,
+        /// Another version than the running one
+        #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "VERSION")]
+        version: u64,
+    },
+    /// Give routers another configuration
+    Push(ConfigPush),
+    /// Push a change to whole planes in-band, watch, and roll back if it does harm
+    Rollout(ConfigRollout),
+    /// What waits for its confirmation may stay
+    Confirm {
+        /// Routers: eb01.chi, plane:2, all
+        routers: String,
+    },
+    /// Let an older version run again
+    Rollback {
+        /// Routers: eb01.chi, plane:2, all
+        routers: String,
+        /// Version; the one before the running one if left out
+        #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "VERSION")]
+        to: u64,
+    },
+    /// The versions that routers keep
+    History {
+        /// Routers: eb01.chi, plane:2, all
+        routers: String,
+    },
+}
+
+/// `config push`.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigPush {
+    /// Routers: eb01.chi, plane:2, all
+    pub routers: String,
+    /// Change a field: interfaces.to-chi.capacity=200G, interfaces.*.enabled=false, openr.bfd.tx=50
+    #[arg(long, value_name = "PATH=VALUE", required_unless_present = "file", conflicts_with = "file")]
+    pub set: Vec<String>,
+    /// Replace everything by this document (JSON); `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<String>,
+    /// Go back by itself unless `config confirm` comes in time
+    #[arg(long, value_name = "SECONDS")]
+    pub confirm_within: Option<f64>,
+    /// Why, for the routers' histories
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub comment: String,
+    /// Only have the routers check it
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `config rollout`.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigRollout {
+    /// Routers: plane:2, all
+    pub routers: String,
+    /// Change a field: interfaces.*.srlgs=, openr.bfd.tx=50
+    #[arg(long, value_name = "PATH=VALUE", required = true)]
+    pub set: Vec<String>,
+    /// All planes at once, not one after the other
+    #[arg(long)]
+    pub no_canary: bool,
+    /// How long each stage is watched
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub soak: f64,
+    /// After this time a router goes back by itself unless it was told to keep the change [default: three times the soak]
+    #[arg(long, value_name = "SECONDS")]
+    pub confirm_within: Option<f64>,
+    /// Host from which the routers are reached [default: the first]
+    #[arg(long, value_name = "HOST")]
+    pub from: Option<String>,
+    /// Why, for the routers' histories
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub comment: String,
 }
 
 /// `cycle`.

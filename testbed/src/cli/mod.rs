@@ -4,6 +4,7 @@
 //! work itself. Data goes to standard output, everything else to standard error.
 
 pub mod args;
+pub mod config;
 pub mod doctor;
 pub mod exec;
 pub mod internal;
@@ -80,6 +81,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
             Command::Program { action } => operate::program(&global, action).await,
             Command::Drain(args) => operate::drain(&global, args, true).await,
             Command::Undrain(args) => operate::drain(&global, args, false).await,
+            Command::Config { action } => config::config(&global, action).await,
             Command::Cycle(args) => operate::cycle(&global, args).await,
             Command::Probe(args) => probe::probe(&global, args).await,
             _ => Err(Failure::new(Code::Internal, "command not dispatched").into()),

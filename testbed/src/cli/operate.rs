@@ -7,12 +7,14 @@ use topologies::select::Selector;
 use topologies::units::Rtt;
 
 use super::args::{
-    Cycle, DrainArgs, DrainHow, DrainWhat, Format, Global, LinkAction, ProgramArgs, ProgramVerb,
+    Cycle, DrainArgs, DrainHow, DrainWhat, Format, Global, LinkAction, PlaneChoice, ProgramArgs, ProgramVerb,
 };
 use super::progress::Progress;
 use super::show;
 use super::target::Running;
-use crate::api::protocol::{DrainParts, LinkChange, PartMode, ProgramAction, Reply, Request, Status};
+use crate::api::protocol::{
+    DrainParts, DrainPlanes, LinkChange, PartMode, ProgramAction, Reply, Request, Status,
+};
 use crate::failure::{Code, Failure};
 
 fn selector(text: &str) -> anyhow::Result<Selector> {
@@ -180,8 +182,12 @@ pub async fn drain(global: &Global, args: DrainArgs, drain: bool) -> anyhow::Res
         Request::DrainParts(DrainParts { links, routers, mode: drain.then_some(mode), reason: how.reason })
     };
     let request = match args.what {
-        DrainWhat::Plane { plane, force, timeout } => {
-            Request::Drain { plane, drain, force, timeout_s: timeout }
+        DrainWhat::Plane { plane, force, withdraw, timeout } => {
+            let planes = match plane {
+                PlaneChoice::One(plane) => vec![plane],
+                PlaneChoice::All => running.lab().await?.planes.iter().map(|p| p.id).collect(),
+            };
+            Request::Drain(DrainPlanes { planes, drain, force, withdraw, timeout_s: timeout })
         }
         DrainWhat::Link { links: selector, how } => {
             parts(links(&running.lab().await?, &selector)?, Vec::new(), how)

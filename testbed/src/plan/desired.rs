@@ -133,6 +133,18 @@ pub fn desired(lab: &Lab, faults: &Faults, options: Options) -> State {
     State { nodes }
 }
 
+/// Takes backbone interfaces out of service that their routers' configurations keep down: node, interface.
+pub fn shut(state: &mut State, interfaces: &BTreeSet<(String, String)>) {
+    for (node, name) in interfaces {
+        let interface = state.nodes.get_mut(node).and_then(|node| node.interfaces.get_mut(name));
+        let Some(interface) = interface else { continue };
+        interface.up = false;
+        // as for a cut
+        interface.neighbours.clear();
+        interface.addresses.retain(|address| !address.addr().is_unicast_link_local());
+    }
+}
+
 /// A namespace without interfaces.
 fn bare_node(node: &LabNode, options: Options) -> Node {
     let forwards = node.role != Role::Host;

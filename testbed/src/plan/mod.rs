@@ -14,7 +14,7 @@ mod faults;
 mod state;
 
 pub use action::{Action, Change, EndSpec, Phase};
-pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls};
+pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls, shut};
 pub use diff::diff;
 pub use display::{Counts, Plan, Sign};
 pub use faults::{Faults, bonded_members};

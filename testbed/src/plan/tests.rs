@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use topologies::lab::Lab;
 
-use super::{Change, Faults, Options, Phase, Plan, State, desired, diff};
+use super::{Change, Faults, Options, Phase, Plan, State, desired, diff, shut};
 
 const SMALL: &str = "
 name: small
@@ -162,6 +162,27 @@ fn another_round_trip_time_costs_the_two_delays() {
       ~ queue on eb01.lla:to-chi: 20000000 bit/s, 4 bands, 40000 us delay  (it is 20000000 bit/s, 4 bands, 10000 us delay)
     0 to add, 2 to change, 0 to remove.
     ");
+}
+
+#[test]
+fn an_interface_that_its_router_keeps_down_is_left_down() {
+    let lab = lab(SMALL);
+    let whole = desired(&lab, &Faults::default(), Options::full());
+    let mut wanted = whole.clone();
+    shut(&mut wanted, &BTreeSet::from([("eb01.chi".to_owned(), "to-prn".to_owned())]));
+    // what the kernel has once the router has taken it down
+    let mut cuts = Faults::default();
+    cuts.cut.insert("eb01.chi--eb01.prn".to_owned());
+    let there = desired(&lab, &cuts, Options::full());
+    assert_eq!(diff(&wanted, &there).actions, []);
+    // and once it has brought it up again: what was dropped is put back
+    let mut back = there.clone();
+    back.nodes.get_mut("eb01.chi").unwrap().interfaces.get_mut("to-prn").unwrap().up = true;
+    let plan = diff(&whole, &back);
+    assert!(
+        plan.actions.iter().all(|a| a.change.phase() == Phase::Addresses) && plan.actions.len() == 2,
+        "{plan}"
+    );
 }
 
 #[test]

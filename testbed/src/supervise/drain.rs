@@ -1,6 +1,6 @@
-//! Draining a plane: BGP de-preferred on all its routers, then the counters watched until nothing enters any more.
+//! Draining a plane: BGP de-preferred or withdrawn on all its routers, then the counters watched until nothing enters any more.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use topologies::lab::{Lab, Role};
 use super::files::{run_dir, write_drain};
 use super::status;
 use crate::api::server::Writer;
-use crate::bird::{self, Control, Reload};
+use crate::bird::{self, Control, Drain, Reload};
 use crate::failure::{Code, Failure};
 
 /// Time for one BIRD to take a new configuration over.
@@ -18,35 +18,39 @@ const RECONFIGURE: Duration = Duration::from_secs(20);
 /// Distance between two readings of the counters; a plane is empty when two in a row are equal.
 const READING: Duration = Duration::from_millis(400);
 
-/// Whether draining `plane` on top of `drained` leaves a plane that carries traffic.
-pub fn leaves_one(lab: &Lab, drained: &BTreeSet<u8>, plane: u8) -> bool {
-    lab.planes.iter().any(|p| p.id != plane && !drained.contains(&p.id))
+/// Drained planes, with how.
+pub type Drained = BTreeMap<u8, Drain>;
+
+/// Whether draining `planes` on top of `drained` leaves a plane that carries traffic.
+pub fn leaves_one(lab: &Lab, drained: &Drained, planes: &[u8]) -> bool {
+    lab.planes.iter().any(|p| !planes.contains(&p.id) && !drained.contains_key(&p.id))
 }
 
 /// Refuses what would leave no plane.
-pub fn check(lab: &Lab, drained: &BTreeSet<u8>, plane: u8, drain: bool, force: bool) -> anyhow::Result<()> {
-    if !lab.planes.iter().any(|p| p.id == plane) {
+pub fn check(lab: &Lab, drained: &Drained, planes: &[u8], drain: bool, force: bool) -> anyhow::Result<()> {
+    if let Some(plane) = planes.iter().find(|plane| lab.plane(**plane).is_none()) {
         let planes: Vec<_> = lab.planes.iter().map(|p| p.id.to_string()).collect();
         return Err(Failure::new(Code::Usage, format!("lab {} has no plane {plane}", lab.name))
             .hint(format!("its planes: {}", planes.join(", ")))
             .into());
     }
-    if drain && !force && !leaves_one(lab, drained, plane) {
-        return Err(Failure::new(
-            Code::Failed,
-            format!("refused: plane {plane} is the last one that carries traffic; draining it would leave no plane"),
-        )
-        .hint("undrain another plane first, or say --force")
-        .into());
+    if drain && !force && !leaves_one(lab, drained, planes) {
+        let which = match planes {
+            [plane] => format!("plane {plane} is the last one that carries traffic"),
+            _ => "these are the last planes that carry traffic".to_owned(),
+        };
+        return Err(Failure::new(Code::Failed, format!("refused: {which}; draining would leave no plane"))
+            .hint("leave or undrain another plane, or say --force")
+            .into());
     }
     Ok(())
 }
 
 /// Writes the drain state to every router of the plane and makes BIRD take it over.
-pub async fn announce(lab: &Lab, plane: u8, drained: bool) -> anyhow::Result<()> {
+pub async fn announce(lab: &Lab, plane: u8, drain: Drain) -> anyhow::Result<()> {
     let routers = lab.nodes.iter().filter(|n| n.role == Role::Router && n.plane == Some(plane));
     try_join_all(routers.map(|router| async {
-        write_drain(&router.name, drained)?;
+        write_drain(&router.name, drain)?;
         let control = Control::new(run_dir(&router.name).join(bird::SOCKET_FILE), RECONFIGURE);
         let done = control.configure(Reload::Full, None).await;
         done.with_context(|| format!("BIRD on {} did not take the drain state over", router.name))?;

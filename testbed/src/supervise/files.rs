@@ -1,11 +1,14 @@
 //! What programs read: configurations rendered from the lab, and the programs that the lab wants.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use router_emu::config::{BfdTimers, CoreInterface, OpenrTimers, RouterConfig};
+use router_emu::config_agent::core::disabled;
+use router_emu::config_agent::journal::Journal;
 use topologies::lab::{Lab, Node, ProgramKind, Role, SiteKind};
 
 use super::programs::ProgramSpec;
@@ -41,6 +44,7 @@ pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
             members: bonded_members(link),
             declared_rtt_us: if lab.emulate_delay { 0 } else { link.rtt.0 },
             srlgs: link.srlgs.clone(),
+            enabled: true,
         })
     });
     RouterConfig {
@@ -85,6 +89,7 @@ fn kind_name(kind: ProgramKind) -> &'static str {
         ProgramKind::FibAgent => "fib-agent",
         ProgramKind::LspAgent => "lsp-agent",
         ProgramKind::RouteAgent => "route-agent",
+        ProgramKind::ConfigAgent => "config-agent",
         ProgramKind::EbbController => "ebb-controller",
         ProgramKind::Etcd => "etcd",
     }
@@ -95,7 +100,7 @@ fn niceness(kind: ProgramKind) -> i32 {
     match kind {
         ProgramKind::Openr | ProgramKind::LspAgent => -10,
         ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird | ProgramKind::Etcd => -5,
-        ProgramKind::EbbController => 0,
+        ProgramKind::EbbController | ProgramKind::ConfigAgent => 0,
     }
 }
 
@@ -145,7 +150,11 @@ fn prepare(
             let argv = etcd::command_line(lab, node, &dir);
             Ok(vec![Prepared { spec: spec(name, argv, ""), files: Vec::new() }])
         }
-        ProgramKind::Openr | ProgramKind::FibAgent | ProgramKind::LspAgent | ProgramKind::RouteAgent => {
+        ProgramKind::Openr
+        | ProgramKind::FibAgent
+        | ProgramKind::LspAgent
+        | ProgramKind::RouteAgent
+        | ProgramKind::ConfigAgent => {
             let config = router_config(lab, node);
             let path = dir.join("router.json");
             let argv = vec![text(&bin.join(name)), "--config".into(), text(&path)];
@@ -156,10 +165,10 @@ fn prepare(
     }
 }
 
-/// The part of the router's configuration that a program uses: a change of the rest is no reason to start it again.
+/// The part of the router's configuration that makes a program start again when it changes. What may change while the
+/// router runs is told by the config-agent, which takes a changed base over when it starts.
 fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
-    if kind != ProgramKind::Openr {
-        // only openr watches its links and tells others about them
+    if kind != ProgramKind::ConfigAgent {
         config.openr = OpenrTimers::default();
         for interface in &mut config.interfaces {
             interface.capacity_bps = 0;
@@ -169,6 +178,28 @@ fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
         }
     }
     config
+}
+
+/// Interfaces that the routers' running configurations keep down: node, interface.
+pub fn shut(lab: &Lab) -> BTreeSet<(String, String)> {
+    lab.nodes
+        .iter()
+        .flat_map(|node| shut_by(lab, node).into_iter().map(|name| (node.name.clone(), name)))
+        .collect()
+}
+
+/// Interfaces that a router's running configuration keeps down, as its config-agent has written it down. If the lab changes
+/// the router's base, the base runs.
+pub fn shut_by(lab: &Lab, node: &Node) -> Vec<String> {
+    if !node.programs.contains(&ProgramKind::ConfigAgent) {
+        return Vec::new();
+    }
+    let base = router_config(lab, node);
+    match Journal::load(&base.state_dir) {
+        Ok(Some(journal)) if journal.base == base => disabled(journal.running()).map(str::to_owned).collect(),
+        // a journal that cannot be read is put aside by the agent, which then runs the base
+        _ => Vec::new(),
+    }
 }
 
 fn bird_binary() -> String {
@@ -210,7 +241,7 @@ pub fn first_start(lab: &Lab) -> Vec<ProgramChange> {
 }
 
 /// Writes all configurations and the hosts file; `drained` decides BIRD's drain files.
-pub fn write(lab: &Lab, state: &StateDir, drained: &dyn Fn(u8) -> bool) -> anyhow::Result<()> {
+pub fn write(lab: &Lab, state: &StateDir, drained: &dyn Fn(u8) -> bird::Drain) -> anyhow::Result<()> {
     for node in &lab.nodes {
         let dir = run_dir(&node.name).join("state");
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -233,9 +264,8 @@ pub fn write(lab: &Lab, state: &StateDir, drained: &dyn Fn(u8) -> bool) -> anyho
 }
 
 /// Writes a router's drain file.
-pub fn write_drain(node: &str, drained: bool) -> anyhow::Result<()> {
-    let method = if drained { bird::Drain::GracefulShutdown } else { bird::Drain::Normal };
-    replace(&run_dir(node).join(bird::DRAIN_FILE), &method.conf())
+pub fn write_drain(node: &str, drain: bird::Drain) -> anyhow::Result<()> {
+    replace(&run_dir(node).join(bird::DRAIN_FILE), &drain.conf())
 }
 
 /// Writes a file as a whole or not at all.

@@ -42,12 +42,16 @@ impl Handler for World {
             Request::Exec(exec) => super::exec::run(&self.reaper, exec, input, output).await,
             Request::Link { links, change } => notes(&output, self.link(&links, change).await?).await,
             Request::Program { programs, action } => self.act(&programs, action, &output).await,
-            Request::Drain { plane, drain, force, timeout_s } => {
-                let limit = Duration::from_secs(timeout_s);
-                let note = self.drain(plane, drain, force, limit, &output).await?;
-                notes(&output, vec![note]).await
-            }
+            Request::Drain(order) => notes(&output, self.drain(&order, &output).await?).await,
             Request::DrainParts(request) => notes(&output, self.drain_parts(&request, &output).await?).await,
+            Request::Config(order) => {
+                let document = super::config::carry_out(&*self.lab()?, order, &output).await?;
+                output.reply(&Reply::Document(document)).await
+            }
+            Request::Rollout(order) => {
+                let document = self.rollout(order, input, &output).await?;
+                output.reply(&Reply::Document(document)).await
+            }
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow, all } => self.tell_events((follow, all), input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,

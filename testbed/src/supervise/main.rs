@@ -42,6 +42,10 @@ pub fn run() -> anyhow::Result<Carrier> {
                 server::serve_unix(listener, token, Arc::clone(&world)).await
             }
         };
+        tokio::spawn({
+            let world = Arc::clone(&world);
+            async move { world.keep_wires().await }
+        });
         tokio::select! {
             served = serve => served.map(|()| carrier),
             _ = terminate.recv() => Ok(carrier),

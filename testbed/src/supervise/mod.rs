@@ -4,6 +4,7 @@
 //! draining planes, the state of it all. Not in this room: how the world came about (`carrier`), what the
 //! kernel must be told (`plan`, `apply`), how packets are counted (`probe`).
 
+pub mod config;
 pub mod controller;
 pub mod drain;
 pub mod etcd;
@@ -20,6 +21,7 @@ pub mod programs;
 mod queues;
 pub mod reaper;
 pub mod repairs;
+mod rollout;
 pub mod status;
 mod supplies;
 pub mod world;

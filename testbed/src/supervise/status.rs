@@ -16,7 +16,8 @@ use router_emu::rpc::unix_channel;
 use topologies::lab::{End, Lab, LinkKind, Role, SiteKind};
 use topologies::units::Capacity;
 
-use super::files::run_dir;
+use super::drain::Drained;
+use super::files::{self, run_dir};
 use super::leader;
 use super::queues::Queues;
 use crate::api::protocol::{
@@ -33,13 +34,17 @@ pub const ANSWER: Duration = Duration::from_millis(1500);
 const MESHES: u32 = 3;
 
 /// What one router's agents answered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct RouterView {
     lsps: LspCount,
     routes: u32,
     bgp: u32,
     traffic: TrafficTotal,
     answered: bool,
+    /// Why the running configuration is not in force, if so.
+    unsettled: Option<String>,
+    /// Interfaces that the running configuration keeps down; unknown if its config-agent does not answer.
+    shut: Option<Vec<String>>,
 }
 
 async fn ask(node: &str) -> RouterView {
@@ -55,12 +60,21 @@ async fn ask(node: &str) -> RouterView {
         let traffic = agent.get_traffic(GetTrafficRequest {}).await?;
         Ok::<_, tonic::Status>((routes, traffic))
     };
+    let config = super::config::state(node, 0);
     let control = bird::Control::new(dir.join(bird::SOCKET_FILE), ANSWER);
-    let (lsps, routes, sessions) = tokio::join!(
+    let (lsps, routes, config, sessions) = tokio::join!(
         tokio::time::timeout(ANSWER, lsps),
         tokio::time::timeout(ANSWER, routes),
+        tokio::time::timeout(ANSWER, config),
         control.protocols()
     );
+    match config {
+        Ok(Ok(state)) => {
+            view.unsettled = (!state.settled).then_some(state.problem);
+            view.shut = Some(state.shut);
+        }
+        _ => view.unsettled = Some("its config-agent does not answer".to_owned()),
+    }
     if let Ok(Ok(reply)) = lsps {
         view.answered = true;
         for bundle in reply.into_inner().bundles.iter().filter(|b| b.is_source && b.live) {
@@ -126,7 +140,8 @@ pub fn wanted_lsps(lab: &Lab) -> u32 {
     dcs * dcs.saturating_sub(1) * MESHES * u32::from(lab.te.lsps_per_bundle)
 }
 
-async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStatus {
+/// Status of a plane, and its interfaces that configurations keep down: node, interface.
+async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> (PlaneStatus, Vec<(String, String)>) {
     let programs = &known.programs;
     let routers = routers(lab, id);
     let views = join_all(routers.iter().map(|r| ask(&r.name))).await;
@@ -137,6 +152,7 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStat
     let mut routes = Count { wanted: dcs * dcs.saturating_sub(1) * MESHES, up: 0 };
     let mut traffic = TrafficTotal::default();
     let mut silent = Vec::new();
+    let (mut unsettled, mut shut) = (None, Vec::new());
     for (router, view) in routers.iter().zip(&views) {
         lsps.programmed += view.lsps.programmed;
         lsps.on_backup += view.lsps.on_backup;
@@ -147,6 +163,11 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStat
         if !view.answered {
             silent.push(router.name.as_str());
         }
+        if let Some(why) = &view.unsettled {
+            unsettled.get_or_insert_with(|| format!("configuration of {}: {why}", router.name));
+        }
+        let names = view.shut.clone().unwrap_or_else(|| files::shut_by(lab, router));
+        shut.extend(names.into_iter().map(|name| (router.name.clone(), name)));
     }
     let down: Vec<String> = programs
         .iter()
@@ -166,7 +187,7 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStat
     } else if lsps.on_backup > 0 {
         format!("{} LSPs on their backup path", lsps.on_backup)
     } else {
-        String::new()
+        unsettled.unwrap_or_default()
     };
     let state = match (drained, reason.is_empty()) {
         (true, _) => Health::Drained,
@@ -175,7 +196,7 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> PlaneStat
     };
     let queues = known.queues.of_plane(lab, id);
     let controllers = Controllers::default();
-    PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, controllers, queues, reason }
+    (PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, controllers, queues, reason }, shut)
 }
 
 /// At most three names.
@@ -194,7 +215,7 @@ pub struct Known<'a> {
     /// What is broken on purpose.
     pub faults: &'a Faults,
     /// Planes drained on purpose.
-    pub drained: &'a BTreeSet<u8>,
+    pub drained: &'a Drained,
     /// Whether `up` is still under way.
     pub converging: bool,
     /// Programs.
@@ -205,12 +226,14 @@ pub struct Known<'a> {
 
 /// The whole status.
 pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
-    let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains(&p.id), &known));
+    let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains_key(&p.id), &known));
     let controllers = lab.planes.iter().map(|p| leader::views(lab, p.id));
     let bundles = lab.planes.iter().map(|p| bundles(lab, p.id));
-    let (mut planes, controllers, bundles) =
+    let (planes, controllers, bundles) =
         tokio::join!(join_all(planes), join_all(controllers), join_all(bundles));
     let bundles: Bundles = bundles.into_iter().flatten().collect();
+    let (mut planes, shut): (Vec<PlaneStatus>, Vec<_>) = planes.into_iter().unzip();
+    let shut: BTreeSet<(String, String)> = shut.into_iter().flatten().collect();
     let mut drains: Vec<DrainRow> = Vec::new();
     for (plane, views) in planes.iter_mut().zip(&controllers) {
         let leader = leader::leading(views);
@@ -233,7 +256,7 @@ pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
         uptime_s: known.uptime_s,
         planes,
         nodes: lab.nodes.iter().map(|n| node_status(n, &drains)).collect(),
-        links: lab.links.iter().map(|l| link_status(lab, l, &known, &drains, &bundles)).collect(),
+        links: lab.links.iter().map(|l| link_status(lab, l, &known, &shut, &drains, &bundles)).collect(),
         programs: known.programs,
     }
 }
@@ -294,15 +317,24 @@ fn link_status(
     lab: &Lab,
     link: &topologies::lab::Link,
     known: &Known<'_>,
+    shut: &BTreeSet<(String, String)>,
     drains: &[DrainRow],
     bundles: &Bundles,
 ) -> LinkStatus {
     let (members, left) = members(link, bundles).unzip();
+    let kept_down = |end: &End| shut.contains(&(end.node.clone(), end.interface.clone()));
+    let state = if known.faults.cut.contains(&link.name) {
+        "cut"
+    } else if kept_down(&link.a) || kept_down(&link.b) {
+        "shut"
+    } else {
+        "up"
+    };
     LinkStatus {
         name: link.name.clone(),
         kind: link.kind,
         plane: link.plane,
-        state: if known.faults.cut.contains(&link.name) { "cut" } else { "up" }.to_owned(),
+        state: state.to_owned(),
         faults: known.faults.of_link(&link.name),
         members,
         drained: [&link.a, &link.b].iter().find_map(|end| drained(drains, &end.node, &end.interface)),

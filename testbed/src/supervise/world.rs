@@ -16,10 +16,11 @@ use super::reaper::Reaper;
 use super::repairs::Watchers;
 use super::supplies::Supplies;
 use super::{controller, drain, files, parts, status};
-use crate::api::protocol::{DrainParts, Health, ProgramChange, Status};
+use crate::api::protocol::{DrainParts, DrainPlanes, Health, ProgramChange, Status};
 use crate::api::server::Writer;
 use crate::apply::linux::LinuxKernel;
 use crate::apply::{Kernel as _, Scope};
+use crate::bird;
 use crate::carrier::Carrier;
 use crate::failure::{Code, Failure};
 use crate::figures::short;
@@ -34,7 +35,7 @@ pub struct View {
     /// What is broken on purpose.
     pub faults: Faults,
     /// Planes drained on purpose.
-    pub drained: BTreeSet<u8>,
+    pub drained: drain::Drained,
 }
 
 /// The supervisor's state.
@@ -125,7 +126,7 @@ impl World {
         }
         let options = self.supplies.provide(&lab)?;
         view.faults.retain(&lab);
-        view.drained.retain(|id| lab.planes.iter().any(|p| p.id == *id));
+        view.drained.retain(|id, _| lab.planes.iter().any(|p| p.id == *id));
         let faults = view.faults.clone();
         output.progress("namespaces, links, addresses, labels").await?;
         let wanted = lab.clone();
@@ -138,7 +139,7 @@ impl World {
                 Ok(plan)
             })
             .await?;
-        files::write(&lab, &self.state, &|plane| view.drained.contains(&plane))?;
+        files::write(&lab, &self.state, &|plane| view.drained.get(&plane).copied().unwrap_or_default())?;
         let wanted = files::programs(&lab, &self.state)?;
         let lab = Arc::new(lab);
         self.set(|v| *v = View { lab: Some(Arc::clone(&lab)), ..view });
@@ -174,53 +175,95 @@ impl World {
         tokio::task::spawn_blocking(work).await.context("kernel work panicked")?
     }
 
-    /// Drains or undrains a plane.
-    pub async fn drain(
-        &self,
-        plane: u8,
-        drain: bool,
-        force: bool,
-        limit: Duration,
-        out: &Writer,
-    ) -> anyhow::Result<String> {
+    /// Puts back what the kernel has dropped of interfaces that routers took down and up again, whenever one says so.
+    pub async fn keep_wires(&self) {
+        loop {
+            self.watchers.wires_changed().await;
+            let _one = self.change.lock().await;
+            let view = self.view();
+            let Some(lab) = view.lab else { continue };
+            let (wanted, options) = (Arc::clone(&lab), self.options());
+            let mend = move |kernel: &mut LinuxKernel| {
+                let plan = compute(kernel, &wanted, &view.faults, options)?;
+                if !plan.is_empty() {
+                    kernel.apply(&plan, &mut |_| ())?;
+                }
+                Ok(())
+            };
+            if let Err(e) = self.with_kernel(&lab.name, mend).await {
+                tracing::error!("the wires are not as the lab has them: {e:#}");
+            }
+        }
+    }
+
+    /// Drains or undrains planes.
+    pub async fn drain(&self, order: &DrainPlanes, out: &Writer) -> anyhow::Result<Vec<String>> {
         let _one = self.change.lock().await;
         let lab = self.lab()?;
-        let view = self.view();
-        drain::check(&lab, &view.drained, plane, drain, force)?;
-        if view.drained.contains(&plane) == drain {
-            return Ok(format!("plane {plane}: already {}", if drain { "drained" } else { "in service" }));
+        let drain = order.drain;
+        drain::check(&lab, &self.view().drained, &order.planes, drain, order.force)?;
+        let mut notes = Vec::new();
+        let mut asked = Vec::new();
+        for &plane in &order.planes {
+            if self.view().drained.contains_key(&plane) == drain {
+                let state = if drain { "drained" } else { "in service" };
+                notes.push(format!("plane {plane}: already {state}"));
+            } else if drain {
+                self.announce_drain(&lab, plane, order.withdraw).await?;
+                asked.push(plane);
+            } else {
+                notes.push(self.undrain(&lab, plane, order.limit(), out).await?);
+            }
         }
-        if drain {
-            self.set(|v| {
-                v.drained.insert(plane);
-            });
-            self.events.emit("plane.draining", &plane.to_string(), "BGP de-preferred towards the fabric");
-            drain::announce(&lab, plane, true).await?;
-            if !drain::leaves_one(&lab, &view.drained, plane) {
-                return Ok(format!(
+        let all = !drain::leaves_one(&lab, &self.view().drained, &[]);
+        for plane in asked {
+            if all && !order.withdraw {
+                notes.push(format!(
                     "plane {plane}: de-preferred; with every plane drained all of them still carry"
                 ));
+                continue;
             }
-            let took = drain::wait_empty(&lab, plane, limit, out).await?;
+            let took = drain::wait_empty(&lab, plane, order.limit(), out).await?;
             self.events.emit(
                 "plane.drained",
                 &plane.to_string(),
                 format!("counters still after {}", short(took)),
             );
-            Ok(format!(
-                "plane {plane}: drained, no packet enters any more (after {:.1} s)",
-                took.as_secs_f64()
-            ))
-        } else {
-            self.wait_programmed(&lab, plane, limit, out).await?;
-            drain::announce(&lab, plane, false).await?;
-            self.set(|v| {
-                v.drained.remove(&plane);
-            });
-            drain::wait_chosen(&lab, plane, limit).await?;
-            self.events.emit("plane.undrained", &plane.to_string(), "back in service");
-            Ok(format!("plane {plane}: in service again"))
+            let how = if order.withdraw { "withdrawn" } else { "drained" };
+            let seconds = took.as_secs_f64();
+            notes.push(format!("plane {plane}: {how}, no packet enters any more (after {seconds:.1} s)"));
         }
+        if all && drain && order.withdraw {
+            notes.push(
+                "the sites are cut off from each other, and controllers from routers; `undrain` works".into(),
+            );
+        }
+        Ok(notes)
+    }
+
+    async fn announce_drain(&self, lab: &Lab, plane: u8, withdraw: bool) -> anyhow::Result<()> {
+        let (how, detail) = if withdraw {
+            (bird::Drain::Withdraw, "everything withdrawn from the fabric")
+        } else {
+            (bird::Drain::GracefulShutdown, "BGP de-preferred towards the fabric")
+        };
+        self.set(|v| {
+            v.drained.insert(plane, how);
+        });
+        self.events.emit("plane.draining", &plane.to_string(), detail);
+        drain::announce(lab, plane, how).await
+    }
+
+    /// Asks the plane's agents and BIRDs over their unix sockets only: it works when no packet passes any more.
+    async fn undrain(&self, lab: &Lab, plane: u8, limit: Duration, out: &Writer) -> anyhow::Result<String> {
+        self.wait_programmed(lab, plane, limit, out).await?;
+        drain::announce(lab, plane, bird::Drain::Normal).await?;
+        self.set(|v| {
+            v.drained.remove(&plane);
+        });
+        drain::wait_chosen(lab, plane, limit).await?;
+        self.events.emit("plane.undrained", &plane.to_string(), "back in service");
+        Ok(format!("plane {plane}: in service again"))
     }
 
     /// Drains or undrains links and routers.
@@ -352,7 +395,8 @@ fn compute(
     faults: &Faults,
     options: plan::Options,
 ) -> anyhow::Result<Plan> {
-    let desired = plan::desired(lab, faults, options);
+    let mut desired = plan::desired(lab, faults, options);
+    plan::shut(&mut desired, &files::shut(lab));
     let observed = kernel.observe(&Scope::default())?;
     Ok(plan::diff(&desired, &observed))
 }

@@ -99,6 +99,7 @@ impl Pair {
             members: 0,
             declared_rtt_us: 0,
             srlgs: vec![],
+            enabled: true,
         });
         RouterConfig {
             node: "a".to_owned(),

@@ -284,6 +284,13 @@ impl OpenrCtrl for Store {
     ) -> Result<Response<proto::SetDrainReply>, Status> {
         Err(Status::unimplemented("not needed"))
     }
+
+    async fn reload_config(
+        &self,
+        _: Request<proto::ReloadConfigRequest>,
+    ) -> Result<Response<proto::ReloadConfigReply>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
 }
 
 #[test]

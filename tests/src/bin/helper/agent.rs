@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use prost::Message as _;
 use router_emu::proto::lsp_agent_client::LspAgentClient;
 use router_emu::proto::openr_ctrl_client::OpenrCtrlClient;
 use router_emu::proto::{
-    Bundle, DumpBundlesReply, DumpBundlesRequest, GetCountersRequest, GetNeighborsRequest, Phase,
-    ProgramBundleRequest, WatchEventsRequest,
+    AdjacencyDatabase, Bundle, DumpBundlesReply, DumpBundlesRequest, DumpRequest, GetCountersRequest,
+    GetNeighborsRequest, Phase, ProgramBundleRequest, WatchEventsRequest,
 };
 use router_emu::rpc::unix_channel;
 use serde_json::json;
@@ -132,5 +133,22 @@ pub fn delete(socket: &str, sids: &[&str]) -> anyhow::Result<()> {
             bail!("bundle {} was not deleted: {}", result.sid, result.error);
         }
     }
+    Ok(())
+}
+
+/// Prints what a router announces of its links: `[{"interface":…,"neighbor":…,"capacity_bps":…}]`.
+pub fn adjacencies(socket: &str, router: &str) -> anyhow::Result<()> {
+    let publication = wait(async {
+        let mut openr = OpenrCtrlClient::new(unix_channel(Path::new(socket)));
+        Ok(openr.dump(DumpRequest { key_prefix: format!("adj:{router}") }).await?.into_inner())
+    })?;
+    let value = publication.values.first().context("the router announces nothing")?;
+    let database = AdjacencyDatabase::decode(value.value.as_slice())?;
+    let adjacencies: Vec<_> = database
+        .adjacencies
+        .iter()
+        .map(|a| json!({"interface": a.interface, "neighbor": a.neighbor, "capacity_bps": a.capacity_bps}))
+        .collect();
+    println!("{}", json!(adjacencies));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Runs inside nodes for the end-to-end suite: `sniff` sums up what arrives, `bundles` and `counters` show what an
-//! lsp-agent holds, `events` what it remembers, `delete` takes bundles away from it as a controller could, `stale` writes as a
-//! leader of the past would, `neighbors` shows whom openr sees.
+//! lsp-agent holds, `events` what it remembers, `adjacencies` what a router announces, `delete` takes bundles away from it
+//! as a controller could, `stale` writes as a leader of the past would, `neighbors` shows whom openr sees.
 
 use std::process::ExitCode;
 
@@ -16,10 +16,12 @@ fn main() -> ExitCode {
         ["counters", socket] => agent::counters(socket),
         ["events", socket] => agent::events(socket),
         ["neighbors", socket] => agent::neighbors(socket),
+        ["adjacencies", socket, router] => agent::adjacencies(socket, router),
         ["delete", socket, sids @ ..] => agent::delete(socket, sids),
         ["stale", socket, epoch] => agent::stale(socket, epoch),
         _ => Err(anyhow::anyhow!(
-            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | neighbors SOCKET | delete SOCKET SID... | stale SOCKET EPOCH"
+            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | neighbors SOCKET | \
+             adjacencies SOCKET ROUTER | delete SOCKET SID... | stale SOCKET EPOCH"
         )),
     };
     match result {

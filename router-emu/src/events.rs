@@ -1,10 +1,10 @@
-//! The agent's last events, and those who watch.
+//! An agent's last events, and those who watch.
 
 use std::collections::VecDeque;
 
 use tokio::sync::broadcast;
 
-use crate::proto::LspEvent;
+use crate::proto::AgentEvent;
 
 /// Events that a new watcher gets first.
 const KEPT: usize = 256;
@@ -12,8 +12,8 @@ const KEPT: usize = 256;
 /// A ring of events with subscribers.
 #[derive(Debug)]
 pub struct Events {
-    ring: VecDeque<LspEvent>,
-    live: broadcast::Sender<LspEvent>,
+    ring: VecDeque<AgentEvent>,
+    live: broadcast::Sender<AgentEvent>,
 }
 
 impl Default for Events {
@@ -28,7 +28,7 @@ impl Events {
     pub fn add(&mut self, at_ns: u64, kind: &str, detail: String, bundles: usize, took_ns: u64) {
         let sids = u32::try_from(bundles).unwrap_or(u32::MAX);
         let at_ns = self.ring.back().map_or(at_ns, |last| at_ns.max(last.at_ns + 1));
-        let event = LspEvent { at_ns, kind: kind.to_owned(), detail, sids, took_ns };
+        let event = AgentEvent { at_ns, kind: kind.to_owned(), detail, sids, took_ns };
         if self.ring.len() == KEPT {
             self.ring.pop_front();
         }
@@ -38,7 +38,7 @@ impl Events {
     }
 
     /// What happened so far, and a receiver for what will, without a gap between them.
-    pub fn watch(&self) -> (Vec<LspEvent>, broadcast::Receiver<LspEvent>) {
+    pub fn watch(&self) -> (Vec<AgentEvent>, broadcast::Receiver<AgentEvent>) {
         (self.ring.iter().cloned().collect(), self.live.subscribe())
     }
 }
