@@ -1,6 +1,5 @@
 //! The lab as the supervisor keeps it: what is wanted, what was cut and drained, and the one way to change it.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
