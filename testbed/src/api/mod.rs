@@ -7,6 +7,7 @@
 //! server answers with any number of frames and closes after `Done` or `Failed`. Closing early cancels.
 
 pub mod client;
+pub mod configuration;
 pub mod frame;
 pub mod protocol;
 pub mod server;
