@@ -77,6 +77,10 @@ fn test(args: &[String]) -> Result<u8, Stop> {
     let full = match args {
         [] => false,
         [one] if one == "--full" => true,
+        [one] if one == "--help" || one == "-h" => {
+            print!("{HELP}");
+            return Ok(0);
+        }
         _ => return Err(Stop::new(2, format!("`test` takes nothing but --full\n\n{HELP}"))),
     };
     packages::ensure(packages::RUN.iter().chain(packages::TEST))?;
