@@ -14,6 +14,8 @@ use crate::model::Model;
 pub struct Cycle {
     /// Plane.
     pub plane: u32,
+    /// The controller that ran it, `host/program`.
+    pub leader: String,
     /// Fencing number.
     pub epoch: u64,
     /// Count of cycles of this process.
