@@ -237,14 +237,19 @@ impl World {
         let lab = self.lab()?;
         let view = self.view();
         drain::check(&lab, &view.drained, plane, drain, force)?;
-        if view.drained.contains(&plane) == drain {
-            return Ok(format!("plane {plane}: already {}", if drain { "drained" } else { "in service" }));
+        // a drain that ran out of time or was interrupted left the plane de-preferred, but not known to be empty: "already"
+        // is said of what has been seen
+        let again = if view.drained.contains(&plane) == drain { "already " } else { "" };
+        if !drain && !again.is_empty() {
+            return Ok(format!("plane {plane}: already in service"));
         }
         if drain {
             self.set(|v| {
                 v.drained.insert(plane);
             });
-            self.events.emit("plane.draining", &plane.to_string(), "BGP de-preferred towards the fabric");
+            if again.is_empty() {
+                self.events.emit("plane.draining", &plane.to_string(), "BGP de-preferred towards the fabric");
+            }
             drain::announce(&lab, plane, true).await?;
             if !drain::leaves_one(&lab, &view.drained, plane) {
                 return Ok(format!(
@@ -252,9 +257,15 @@ impl World {
                 ));
             }
             let took = drain::wait_empty(&lab, plane, limit, out).await?;
-            self.events.emit("plane.drained", &plane.to_string(), format!("counters still after {took:?}"));
+            if again.is_empty() {
+                self.events.emit(
+                    "plane.drained",
+                    &plane.to_string(),
+                    format!("counters still after {took:?}"),
+                );
+            }
             Ok(format!(
-                "plane {plane}: drained, no packet enters any more (after {:.1} s)",
+                "plane {plane}: {again}drained, no packet enters any more (after {:.1} s)",
                 took.as_secs_f64()
             ))
         } else {
