@@ -1,7 +1,5 @@
 //! Verbs that only look: `status`, `events`, `plan`, `validate`, `schema`, `logs`, `graph`, `completions`.
 
-use std::io::Write as _;
-
 use clap::CommandFactory as _;
 
 use super::args::{Cli, Format, Global, Graph, GraphKind, Logs, Which};
@@ -13,7 +11,7 @@ use crate::failure::{Code, Failure};
 
 /// `status`; exit code 1 while the lab is degraded.
 pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
-    let running = match Running::find(global) {
+    let running = match Running::find_answering(global).await {
         Ok(running) => running,
         Err(error)
             if global.format == Format::Json && crate::failure::from_error(&error).code == Code::Failed =>
@@ -29,16 +27,13 @@ pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
     };
     loop {
         let status = operate::fetch_status(&running).await?;
-        if global.format == Format::Json {
-            show::json(&status)?;
+        let read = if global.format == Format::Json {
+            show::json(&status)?
         } else {
-            if watch {
-                print!("\x1b[H\x1b[2J");
-            }
-            print!("{}", show::status(show::Paint::of_stdout(), &status));
-            std::io::stdout().flush()?;
-        }
-        if !watch {
+            let clear = if watch { "\x1b[H\x1b[2J" } else { "" };
+            show::print(format!("{clear}{}", show::status(show::Paint::of_stdout(), &status)))?
+        };
+        if !(watch && read) {
             let degraded = status.state == crate::api::protocol::Health::Degraded;
             return Ok(if degraded { Code::Failed.number() } else { 0 });
         }
@@ -48,10 +43,9 @@ pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
 
 /// `events`.
 pub async fn events(global: &Global, follow: bool) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let mut connection =
         Connection::open(&running.endpoint, &running.token, Request::Events { follow }).await?;
-    let mut out = std::io::stdout();
     loop {
         let line = match connection.reply().await? {
             Reply::Event(event) if global.format == Format::Json => serde_json::to_string(&event)?,
@@ -59,7 +53,7 @@ pub async fn events(global: &Global, follow: bool) -> anyhow::Result<u8> {
             Reply::Done => return Ok(0),
             _ => continue,
         };
-        if writeln!(out, "{line}").is_err() {
+        if !show::line(line)? {
             return Ok(0);
         }
     }
@@ -71,7 +65,7 @@ pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
     let state = crate::state::StateDir::of_lab(&lab.name);
     let mut plan = None;
     let mut programs = Vec::new();
-    match Running::at(&lab.name, &state)? {
+    match Running::answering(&lab.name, &state).await? {
         Some(running) => {
             running
                 .call(Request::Plan { lab: Box::new(lab) }, |reply| match reply {
@@ -103,7 +97,7 @@ pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
             change.reason
         );
     }
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    show::print(out)?;
     Ok(0)
 }
 
@@ -127,14 +121,14 @@ pub fn validate(global: &Global, which: &Which) -> anyhow::Result<u8> {
         return Ok(if ok { 0 } else { Code::Usage.number() });
     }
     let lab = target::parse(&text, global.name.as_deref())?;
-    println!(
+    show::line(format!(
         "{}: fine; lab {}, {} planes, {} nodes, {} links",
         text.file,
         lab.name,
         lab.planes.len(),
         lab.nodes.len(),
         lab.links.len()
-    );
+    ))?;
     Ok(0)
 }
 
@@ -148,27 +142,29 @@ pub fn schema() -> anyhow::Result<u8> {
 pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "testbed", &mut script);
-    std::io::stdout().write_all(&script)?;
+    show::print(script)?;
     Ok(0)
 }
 
 /// `logs`: from the state folder, so also of a lab that is down.
 pub fn logs(global: &Global, args: &Logs) -> anyhow::Result<u8> {
     let state = match &global.name {
-        Some(name) => crate::state::StateDir::of_lab(name),
+        Some(name) => target::state_of(name)?,
         None => Running::find(global)?.state,
     };
     let (node, program) = match (args.node.split_once('/'), &args.program) {
         (Some((node, program)), None) => (node, Some(program.to_owned())),
         (_, program) => (args.node.as_str(), program.clone()),
     };
-    let dir = state.path().join("logs").join(node);
+    let all = state.path().join("logs");
+    let dir = all.join(node);
     let mut files: Vec<_> = std::fs::read_dir(&dir)
-        .map_err(|_| {
-            Failure::new(
-                Code::Usage,
-                format!("no logs of `{node}` in {}", state.path().join("logs").display()),
-            )
+        .ok()
+        // nothing but a folder of this very name: neither the folder above nor all of them
+        .filter(|_| dir.parent() == Some(all.as_path()) && dir.file_name().is_some_and(|name| name == node))
+        .ok_or_else(|| {
+            Failure::new(Code::Usage, format!("no logs of `{node}` in {}", all.display()))
+                .hint("name a node of the lab, as in h1.prn or eb01.prn/lsp-agent")
         })?
         .flatten()
         .map(|e| e.path())
@@ -180,18 +176,18 @@ pub fn logs(global: &Global, args: &Logs) -> anyhow::Result<u8> {
         return Err(Failure::new(Code::Usage, format!("{node} has no program `{program}`")).into());
     }
     let many = files.len() > 1;
-    let mut out = std::io::stdout().lock();
     for file in files {
         let text = String::from_utf8_lossy(&std::fs::read(&file)?).into_owned();
         let lines: Vec<&str> = text.lines().collect();
+        let mut out = String::new();
         if many {
-            writeln!(out, "==> {} <==", file.file_stem().unwrap_or_default().to_string_lossy())?;
+            out += &format!("==> {} <==\n", file.file_stem().unwrap_or_default().to_string_lossy());
         }
         for line in &lines[lines.len().saturating_sub(args.lines)..] {
-            if writeln!(out, "{line}").is_err() {
-                return Ok(0);
-            }
+            out += line;
+            out.push('\n');
         }
+        show::print(out)?;
     }
     Ok(0)
 }
@@ -209,6 +205,6 @@ pub fn graph(global: &Global, args: &Graph) -> anyhow::Result<u8> {
         GraphKind::Dot => crate::graph::dot(&lab, args.plane),
         GraphKind::Mermaid => crate::graph::mermaid(&lab, args.plane),
     };
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    show::print(text)?;
     Ok(0)
 }

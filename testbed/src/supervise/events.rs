@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -49,20 +49,49 @@ impl Events {
             detail: detail.into(),
         };
         tracing::info!(kind, subject, detail = %event.detail, "event");
-        if let Ok(mut line) = serde_json::to_vec(&event) {
+        let line = serde_json::to_vec(&event).map(|mut line| {
             line.push(b'\n');
-            if let Ok(mut file) = self.file.lock()
-                && let Err(e) = file.write_all(&line)
-            {
-                tracing::warn!("cannot write to the event file: {e}");
-            }
+            line
+        });
+        // held over both, see `listen`
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = line.map_err(std::io::Error::from).and_then(|line| file.write_all(&line)) {
+            tracing::warn!("cannot write to the event file: {e}");
         }
         // no listener is fine
         let _ = self.listeners.send(event);
     }
 
-    /// Events from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Event> {
-        self.listeners.subscribe()
+    /// Events from now on, and how many bytes of the file hold those of before: each event is in one of the two.
+    pub fn listen(&self) -> std::io::Result<(broadcast::Receiver<Event>, u64)> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((self.listeners.subscribe(), file.metadata()?.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Input: an event of a world before, later by the clock than all of now (the clock was set back); one before and one
+    /// after listening began. Output: the file's part has the first two, the listener the third.
+    #[test]
+    fn each_event_is_told_once_whatever_the_clock_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        std::fs::write(
+            &path,
+            r#"{"unix_ms":9999999999999,"at_ns":1,"kind":"k","subject":"old","detail":""}"#.to_owned() + "\n",
+        )
+        .unwrap();
+        let events = Events::open(&path).unwrap();
+        events.emit("k", "before", "");
+        let (mut live, past) = events.listen().unwrap();
+        events.emit("k", "after", "");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let past = &text[..usize::try_from(past).unwrap()];
+        assert!(past.contains("old") && past.contains("before") && !past.contains("after"), "{past}");
+        assert_eq!(live.try_recv().unwrap().subject, "after");
+        assert!(live.try_recv().is_err());
     }
 }

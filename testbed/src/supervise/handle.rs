@@ -1,6 +1,6 @@
 //! What each API request does.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,9 +51,10 @@ impl Handler for World {
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow } => self.tell_events(follow, input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
-            Request::Shutdown => {
-                self.events.emit("lab.down", "", "asked to end");
-                super::main::end_world(self.carrier)
+            Request::Farewell => {
+                let name = self.lab().map_or_else(|_| String::new(), |lab| lab.name.clone());
+                self.events.emit("lab.down", &name, "taken down by command");
+                Ok(())
             }
         }
     }
@@ -91,15 +92,23 @@ impl World {
         action: ProgramAction,
         output: &Writer,
     ) -> anyhow::Result<()> {
+        let before = self.programs.status();
         for (node, program) in programs {
             self.programs.act(node, program, action).await?;
-            let done = match action {
-                ProgramAction::Kill => "killed",
-                ProgramAction::Stop => "stopped",
-                ProgramAction::Resume => "resumed",
-                ProgramAction::Restart => "restarted",
-                ProgramAction::Pause => "paused",
-                ProgramAction::Continue => "continued",
+            let was = before
+                .iter()
+                .find(|p| p.node == *node && p.name == *program)
+                .map_or("", |p| p.state.as_str());
+            let done = match (action, was) {
+                (ProgramAction::Kill | ProgramAction::Stop, "stopped") => "already stopped",
+                (ProgramAction::Resume, "running") => "runs already",
+                (ProgramAction::Kill, "waiting") => "between two starts, nothing to kill",
+                (ProgramAction::Kill, _) => "killed",
+                (ProgramAction::Stop, _) => "stopped",
+                (ProgramAction::Resume, _) => "resumed",
+                (ProgramAction::Restart, _) => "restarted",
+                (ProgramAction::Pause, _) => "paused",
+                (ProgramAction::Continue, _) => "continued",
             };
             output.reply(&Reply::Note(format!("{node}/{program}: {done}"))).await?;
         }
@@ -107,15 +116,12 @@ impl World {
     }
 
     async fn tell_events(&self, follow: bool, mut input: Reader, output: &Writer) -> anyhow::Result<()> {
-        // listen before reading the file, so that none is missed between the two
-        let mut live = self.events.listen();
+        let (mut live, past) = self.events.listen().context("cannot look at the event file")?;
         let path = self.state.events();
         let file = std::fs::File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        let mut last = 0;
-        for line in BufReader::new(file).lines() {
+        for line in BufReader::new(file.take(past)).split(b'\n') {
             // a line cut short by a killed world is passed over
-            if let Ok(event) = serde_json::from_str::<Event>(&line?) {
-                last = last.max(event.unix_ms);
+            if let Ok(event) = serde_json::from_slice::<Event>(&line?) {
                 output.reply(&Reply::Event(event)).await?;
             }
         }
@@ -126,8 +132,7 @@ impl World {
             tokio::select! {
                 gone = frame::read(&mut input) => if !matches!(gone, Ok(Some(_))) { return Ok(()) },
                 event = live.recv() => match event {
-                    Ok(event) if event.unix_ms >= last => output.reply(&Reply::Event(event)).await?,
-                    Ok(_) => {}
+                    Ok(event) => output.reply(&Reply::Event(event)).await?,
                     Err(RecvError::Lagged(n)) => {
                         output.reply(&Reply::Note(format!("{n} events were too fast to show"))).await?;
                     }

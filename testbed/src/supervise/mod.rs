@@ -20,4 +20,5 @@ mod queues;
 pub mod reaper;
 pub mod repairs;
 pub mod status;
+mod streams;
 pub mod world;

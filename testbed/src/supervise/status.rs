@@ -124,11 +124,13 @@ impl Wanted {
         let ordered_pairs = |n: usize| count(n) * count(n).saturating_sub(1);
         let dcs = lab.sites.iter().filter(|s| s.kind == SiteKind::Dc).map(|s| s.name.as_str());
         let dcs: BTreeSet<&str> = dcs.collect();
-        let home = lab.plane(plane).and_then(|p| lab.node(&p.controller_host)).map(|n| n.site.as_str());
+        let controllers = lab.plane(plane).into_iter().flat_map(|p| &p.controller_hosts);
+        let homes: BTreeSet<&str> = controllers.filter_map(|host| Some(lab.node(host)?.site.as_str())).collect();
         let mut wanted = Self { lsps: 0, bgp: count(dcs.len()), routes: 0 };
         for part in lab.parts(plane) {
             wanted.bgp += ordered_pairs(part.len());
-            if home.is_some_and(|site| part.contains(site)) {
+            // where a controller is; with replicas in several parts, one of them leads
+            if !part.is_disjoint(&homes) {
                 let bundles = ordered_pairs(part.intersection(&dcs).count()) * MESHES;
                 wanted.routes += bundles;
                 wanted.lsps += bundles * u32::from(lab.te.lsps_per_bundle);
