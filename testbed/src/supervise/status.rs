@@ -125,18 +125,15 @@ impl Wanted {
         let dcs = lab.sites.iter().filter(|s| s.kind == SiteKind::Dc).map(|s| s.name.as_str());
         let dcs: BTreeSet<&str> = dcs.collect();
         let controllers = lab.plane(plane).into_iter().flat_map(|p| &p.controller_hosts);
-        let homes: BTreeSet<&str> = controllers.filter_map(|host| Some(lab.node(host)?.site.as_str())).collect();
-        let mut wanted = Self { lsps: 0, bgp: count(dcs.len()), routes: 0 };
-        for part in lab.parts(plane) {
-            wanted.bgp += ordered_pairs(part.len());
-            // where a controller is; with replicas in several parts, one of them leads
-            if !part.is_disjoint(&homes) {
-                let bundles = ordered_pairs(part.intersection(&dcs).count()) * MESHES;
-                wanted.routes += bundles;
-                wanted.lsps += bundles * u32::from(lab.te.lsps_per_bundle);
-            }
-        }
-        wanted
+        let homes: BTreeSet<&str> =
+            controllers.filter_map(|host| Some(lab.node(host)?.site.as_str())).collect();
+        let parts = lab.parts(plane);
+        let bgp = count(dcs.len()) + parts.iter().map(|part| ordered_pairs(part.len())).sum::<u32>();
+        // where a controller is; with replicas in several parts any of them may lead
+        let led = parts.iter().filter(|part| !part.is_disjoint(&homes));
+        let routes =
+            led.map(|part| ordered_pairs(part.intersection(&dcs).count()) * MESHES).min().unwrap_or(0);
+        Self { lsps: routes * u32::from(lab.te.lsps_per_bundle), bgp, routes }
     }
 }
 
