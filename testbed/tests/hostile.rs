@@ -1,6 +1,8 @@
 //! The command as a careless or hostile user would call it, without any lab: odd files, odd names, places that cannot be
 //! written. What is checked is the exit code, what is said, and what is left.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

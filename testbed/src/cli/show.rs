@@ -30,9 +30,9 @@ pub fn complain(text: impl std::fmt::Display) {
     let mut safe = String::new();
     for c in text.to_string().chars() {
         if c.is_control() && !matches!(c, '\n' | '\t') {
-            safe.extend(c.escape_default())
+            safe.extend(c.escape_default());
         } else {
-            safe.push(c)
+            safe.push(c);
         }
     }
     safe.push('\n');

@@ -70,7 +70,7 @@ fn read_text(what: &str, source: std::io::Result<impl Read>) -> anyhow::Result<S
     }
     String::from_utf8(bytes).map_err(|e| {
         let before = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = before.iter().filter(|b| **b == b'\n').count() + 1;
+        let line = before.split(|b| *b == b'\n').count();
         usage(format!("line {line} is not UTF-8 text"))
             .hint("a lab file is plain text; save it as UTF-8")
             .into()

@@ -213,7 +213,7 @@ mod tests {
     async fn a_slow_client_gets_all_of_the_output() {
         let (out, mut client) = duplex(1024);
         let (mut pipe, from) = duplex(64 << 10);
-        pipe.write_all(&[7; 40_000]).await.unwrap();
+        pipe.write_all(&vec![7; 40_000]).await.unwrap();
         let (end, ended) = watch::channel(false);
         let task = tokio::spawn(pump(Source::Pipe(Box::new(from)), writer(out), Frame::Data, ended));
         end.send(true).unwrap();
