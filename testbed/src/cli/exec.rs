@@ -133,7 +133,8 @@ fn show(out: &mut impl std::io::Write, bytes: &[u8]) -> anyhow::Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Code::Failed, "standard output was closed").into())
         }
-        other => Ok(other?),
+        Err(e) => Err(Failure::new(Code::Failed, format!("cannot write the command's output: {e}")).into()),
+        Ok(()) => Ok(()),
     }
 }
 
