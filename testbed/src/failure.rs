@@ -86,5 +86,37 @@ pub fn from_error(error: &anyhow::Error) -> Failure {
             return Failure::new(Code::Lacking, lacking.what.clone()).hint(lacking.next.clone());
         }
     }
-    Failure::new(Code::Internal, format!("{error:#}"))
+    match lacking_room(error) {
+        Some(next) => Failure::new(Code::Lacking, format!("{error:#}")).hint(next),
+        None => Failure::new(Code::Internal, format!("{error:#}")),
+    }
+}
+
+/// What to do about an error that comes of a full disk.
+pub fn lacking_room(error: &anyhow::Error) -> Option<&'static str> {
+    let full = |cause: &(dyn std::error::Error + 'static)| {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| matches!(e.kind(), StorageFull | QuotaExceeded))
+    };
+    error
+        .chain()
+        .any(full)
+        .then_some("make room there, or name other places with TESTBED_STATE and TESTBED_CACHE")
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_what_the_machine_lacks() {
+        let write = Err::<(), _>(std::io::Error::from_raw_os_error(libc::ENOSPC)).context("cannot write x");
+        assert_eq!(from_error(&write.unwrap_err()).code, Code::Lacking);
+        let other = Err::<(), _>(std::io::Error::from_raw_os_error(libc::EIO)).context("cannot write x");
+        assert_eq!(from_error(&other.unwrap_err()).code, Code::Internal);
+    }
 }

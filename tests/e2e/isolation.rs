@@ -255,5 +255,10 @@ fn works(cli: &Cli, before: &Inventory) -> anyhow::Result<()> {
     cli.ok(&["--format", "json", "up", "ebb-small", "--carrier", &lab::carrier(), "--timeout", "300"])?;
     cli.exec("h1.prn", &["ping", "-c1", "-W5", "h1.lla"])?;
     cli.ok(&["down"])?;
+    let events = std::fs::read_to_string(cli.lab_state().join("events.jsonl"))?;
+    ensure!(
+        events.trim_end().lines().next_back().is_some_and(|l| l.contains("lab.down")),
+        "the end was not noted"
+    );
     before.wait_for_nothing_new(Path::new(cli.state()), GONE)
 }

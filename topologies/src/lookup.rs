@@ -92,6 +92,26 @@ impl Lab {
         }
     }
 
+    /// The parts of a plane: sites that its core links connect, however far apart. One part is the rule.
+    pub fn parts(&self, plane: u8) -> Vec<BTreeSet<&str>> {
+        let mut parts: Vec<BTreeSet<&str>> =
+            self.sites.iter().map(|s| BTreeSet::from([s.name.as_str()])).collect();
+        for link in self.core_links(plane) {
+            let ends: BTreeSet<&str> =
+                link.ends().iter().filter_map(|end| Some(self.node(&end.node)?.site.as_str())).collect();
+            let (touched, apart): (Vec<_>, Vec<_>) = parts.into_iter().partition(|p| !p.is_disjoint(&ends));
+            parts = apart;
+            parts.push(touched.into_iter().flatten().collect());
+        }
+        parts
+    }
+
+    /// Whether some plane leads from one site to another.
+    pub fn connects(&self, from: &str, to: &str) -> bool {
+        from == to
+            || self.planes.iter().any(|p| self.parts(p.id).iter().any(|s| s.contains(from) && s.contains(to)))
+    }
+
     /// Shared-risk groups with the names of their links.
     pub fn srlgs(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

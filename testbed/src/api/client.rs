@@ -34,11 +34,11 @@ impl Connection {
         let (reader, writer): (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>) =
             match endpoint {
                 Endpoint::Unix(path) => {
-                    let (r, w) = UnixStream::connect(path).await?.into_split();
+                    let (r, w) = UnixStream::connect(path).await.map_err(|e| broken(&e))?.into_split();
                     (Box::new(r), Box::new(w))
                 }
                 Endpoint::Tcp(address) => {
-                    let stream = TcpStream::connect(address).await?;
+                    let stream = TcpStream::connect(address).await.map_err(|e| broken(&e))?;
                     stream.set_nodelay(true)?;
                     let (r, w) = stream.into_split();
                     (Box::new(r), Box::new(w))
@@ -46,13 +46,13 @@ impl Connection {
             };
         let mut connection = Self { reader, writer };
         let call = Call { token: token.to_owned(), request };
-        frame::write(&mut connection.writer, &Frame::json(&call)?).await?;
+        frame::write(&mut connection.writer, &Frame::json(&call)?).await.map_err(|e| broken(&e))?;
         Ok(connection)
     }
 
     /// The next frame; `None` when the supervisor closed.
     pub async fn next(&mut self) -> anyhow::Result<Option<Frame>> {
-        Ok(frame::read(&mut self.reader).await?)
+        frame::read(&mut self.reader).await.map_err(|e| broken(&e).into())
     }
 
     /// The next reply; an error if the supervisor closed without an end or the call failed.
@@ -77,12 +77,19 @@ impl Connection {
     }
 }
 
-/// The failure of a connection that ended before its call did.
+/// The failure of a connection that ended before its call did. A lab may be taken down or killed at any time, which is no
+/// fault of ours.
 pub fn lost() -> Failure {
-    Failure::new(Code::Internal, "the lab's supervisor closed the connection before it had answered").hint(
-        "the lab may have died: `testbed status` tells, console.log and logs/ in its state folder say why",
-    )
+    Failure::new(Code::Failed, "the lab's supervisor closed the connection before it had answered").hint(GONE)
 }
+
+/// The same, with the system's reason.
+pub fn broken(why: &std::io::Error) -> Failure {
+    Failure::new(Code::Failed, format!("lost the connection to the lab's supervisor: {why}")).hint(GONE)
+}
+
+const GONE: &str =
+    "the lab may have ended: `testbed status` tells, console.log and logs/ in its state folder say why";
 
 /// Makes a call and hands every reply but the last `Done` to `each`.
 pub async fn call(

@@ -86,8 +86,8 @@ pub enum Request {
         /// Include the placed paths.
         with_mesh: bool,
     },
-    /// End the world.
-    Shutdown,
+    /// The lab is about to be taken down: note it.
+    Farewell,
 }
 
 /// What can be done to a link.
@@ -193,6 +193,9 @@ pub enum ProgramAction {
     Continue,
 }
 
+/// Chunks of input that a client may send before the command has taken the first of them ([`Reply::Taken`]).
+pub const WINDOW: usize = 32;
+
 /// What a client sends after its call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -229,6 +232,8 @@ pub enum Reply {
     Document(serde_json::Value),
     /// A line for a person that belongs to the result.
     Note(String),
+    /// The command has taken one more chunk of its input.
+    Taken,
     /// The command ended with this code; a signal is 128 + its number.
     Exited(i32),
     /// The request is done.

@@ -20,6 +20,11 @@ pub type Reader = Box<dyn AsyncRead + Unpin + Send>;
 pub struct Writer(Arc<Mutex<Box<dyn AsyncWrite + Unpin + Send>>>);
 
 impl Writer {
+    /// Writes to `out`.
+    pub fn new(out: Box<dyn AsyncWrite + Unpin + Send>) -> Self {
+        Self(Arc::new(Mutex::new(out)))
+    }
+
     /// Sends a reply.
     pub async fn reply(&self, reply: &Reply) -> anyhow::Result<()> {
         self.frame(&Frame::json(reply)?).await
@@ -81,7 +86,7 @@ async fn connection(
     token: String,
     handler: Arc<impl Handler>,
 ) {
-    let writer = Writer(Arc::new(Mutex::new(output)));
+    let writer = Writer::new(output);
     // a client that says nothing must not hold a task for ever
     let first = tokio::time::timeout(Duration::from_secs(10), frame::read(&mut input)).await;
     let Ok(Ok(Some(first))) = first else { return };

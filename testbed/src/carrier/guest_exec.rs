@@ -3,6 +3,7 @@
 //! Output goes through files in a temporary state folder, which the guest writes and this side follows.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read as _, Write};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -97,12 +98,7 @@ fn boot(kernel: &Kernel, accel: Accel, world: &World, run: &[String]) -> Result<
 
 /// The environment that goes into a guest: where programs are, who the user is, what concerns this program.
 pub fn guest_env() -> BTreeMap<String, String> {
-    let mut env: BTreeMap<String, String> = std::env::vars()
-        .filter(|(key, _)| {
-            matches!(key.as_str(), "HOME" | "LANG" | "TERM" | "RUST_LOG" | "RUST_BACKTRACE")
-                || key.starts_with("TESTBED_")
-        })
-        .collect();
+    let mut env = handed_on(std::env::vars_os());
     let mut path = std::env::var("PATH").unwrap_or_default();
     for folder in ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"] {
         if !path.split(':').any(|p| p == folder) {
@@ -111,6 +107,16 @@ pub fn guest_env() -> BTreeMap<String, String> {
     }
     env.insert("PATH".to_owned(), path);
     env
+}
+
+/// What of an environment concerns a guest. Nothing says that the rest is text, or that a name is one for a shell.
+fn handed_on(all: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
+    let text = all.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    let ours = |key: &str| {
+        matches!(key, "HOME" | "LANG" | "TERM" | "RUST_LOG" | "RUST_BACKTRACE")
+            || (key.starts_with("TESTBED_") && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+    };
+    text.filter(|(key, _)| ours(key)).collect()
 }
 
 /// Process 1 of the guest: prepares it, runs the command, writes its exit code, powers off.
@@ -176,5 +182,25 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    /// Input: an environment with bytes that are no text and names that no shell takes. Output: ours, and no panic.
+    #[test]
+    fn an_odd_environment_is_no_obstacle() {
+        let all = [
+            (OsString::from("TESTBED_LOG"), OsString::from("debug")),
+            (OsString::from("TESTBED_A;reboot"), OsString::from("x")),
+            (OsString::from("OTHER"), OsString::from_vec(vec![0xff])),
+            (OsString::from("HOME"), OsString::from_vec(vec![b'/', 0xff])),
+        ];
+        let kept = handed_on(all.into_iter());
+        assert_eq!(kept, BTreeMap::from([("TESTBED_LOG".to_owned(), "debug".to_owned())]));
     }
 }

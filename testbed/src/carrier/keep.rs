@@ -30,6 +30,9 @@ use crate::api::client::Endpoint;
 /// From a polite request to the end by force.
 const GRACE: Duration = Duration::from_secs(4);
 
+/// How often the keeper looks whether its state folder is still there, milliseconds.
+const LOOK_EVERY_MS: u16 = 2000;
+
 /// What `up` asks of a keeper: one line of JSON on its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
@@ -102,7 +105,8 @@ pub fn run() -> Result<()> {
         Err(why) => {
             let lacking = why.downcast_ref::<Lacking>();
             let what = lacking.map_or_else(|| format!("{why:#}"), |l| l.what.clone());
-            report(&Report::Failed { what, next: lacking.map(|l| l.next.clone()) });
+            let room = || crate::failure::lacking_room(&why).map(str::to_owned);
+            report(&Report::Failed { what, next: lacking.map(|l| l.next.clone()).or_else(room) });
             Ok(())
         }
     }
@@ -135,7 +139,7 @@ struct Keeper {
     child: Child,
     handle: PidFd,
     // held to the end
-    _lock: FileLock,
+    lock: FileLock,
 }
 
 impl Keeper {
@@ -172,7 +176,7 @@ impl Keeper {
             cgroup,
         };
         record.store(&order.state)?;
-        Ok(Self { state: order.state.clone(), record, child, handle, _lock: lock })
+        Ok(Self { state: order.state.clone(), record, child, handle, lock })
     }
 
     fn watch(&mut self, stops: &SignalFd) -> Result<()> {
@@ -186,7 +190,11 @@ impl Keeper {
             if listening {
                 watched.push(PollFd::new(input.as_fd(), PollFlags::POLLIN));
             }
-            match poll(&mut watched, PollTimeout::NONE) {
+            match poll(&mut watched, PollTimeout::from(LOOK_EVERY_MS)) {
+                Ok(0) if !self.lock.has_name() => {
+                    eprintln!("the state folder was deleted: nobody could find this world any more");
+                    return self.end(Some(Signal::SIGTERM));
+                }
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
             }

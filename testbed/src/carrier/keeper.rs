@@ -17,6 +17,7 @@ use super::lock::{self, PidFd, alive_lock};
 use super::record::Record;
 use super::{Carrier, Lacking, cgroup, gc, kernel, kvm, qemu};
 use crate::api::client::Endpoint;
+use crate::failure::{Code, Failure};
 
 /// How long a keeper may take for its part (namespaces, or the start of QEMU).
 const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
@@ -78,7 +79,9 @@ pub struct World {
 /// [`Lacking`] if the machine has not what the carrier needs; others if a world is alive there already or does not start.
 pub fn start(spec: &WorldSpec, say: &mut dyn FnMut(&str)) -> Result<World> {
     if is_alive(&spec.state) {
-        bail!("a lab is alive in {}; take it down first", spec.state.display());
+        return Err(Failure::new(Code::Failed, format!("a lab is alive in {}", spec.state.display()))
+            .hint("take it down first: testbed down --name LAB")
+            .into());
     }
     // what an earlier world left when its keeper was killed
     Record::forget(&spec.state);

@@ -48,6 +48,12 @@ impl FileLock {
         }
     }
 
+    /// Whether the file still stands in a folder; one without a name can be found by nobody who looks for the lock.
+    pub fn has_name(&self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        self.inner.metadata().is_ok_and(|m| m.nlink() > 0)
+    }
+
     /// The open file that carries the lock.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
@@ -217,6 +223,17 @@ mod tests {
         assert!(FileLock::try_exclusive(&path).unwrap().is_none());
         drop(lock);
         assert!(wait_free(&path, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_deleted_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("l");
+        let lock = FileLock::try_exclusive(&path).unwrap().unwrap();
+        assert!(lock.has_name());
+        fs::remove_file(&path).unwrap();
+        assert!(!lock.has_name());
+        assert!(!is_held(&path), "and nobody finds it");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub fn doctor(global: &Global) -> anyhow::Result<u8> {
     if global.format == Format::Json {
         show::json(&report)?;
     } else {
-        print!("{}", report.to_text());
+        show::print(report.to_text())?;
     }
     Ok(report.exit_code())
 }
@@ -23,10 +23,10 @@ pub fn gc(global: &Global, dry_run: bool) -> anyhow::Result<u8> {
         return Ok(0);
     }
     if found.is_empty() {
-        println!("nothing left behind");
+        show::line("nothing left behind")?;
     }
     for item in found {
-        println!("{}{item}", if dry_run { "would remove " } else { "removed " });
+        show::line(format!("{}{item}", if dry_run { "would remove " } else { "removed " }))?;
     }
     Ok(0)
 }

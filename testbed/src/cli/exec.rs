@@ -2,21 +2,22 @@
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::args::{Exec as Args, Format, Global};
 use super::target::Running;
-use crate::api::client::{Connection, lost};
+use crate::api::client::{self, Connection, lost};
 use crate::api::frame::{self, Frame};
-use crate::api::protocol::{Exec, Input, Reply, Request};
+use crate::api::protocol::{Exec, Input, Reply, Request, WINDOW};
 use crate::failure::{Code, Failure};
 
 /// Runs a command in one node or in several; the worst exit code is returned.
 pub async fn exec(global: &Global, args: Args) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
     let nodes = super::operate::nodes(&lab, &args.nodes)?;
     if let [node] = nodes.as_slice()
@@ -38,20 +39,26 @@ pub async fn exec(global: &Global, args: Args) -> anyhow::Result<u8> {
         }));
     }
     if global.format == Format::Json {
-        println!("{}", serde_json::json!({"version": 1, "lab": running.name, "results": results}));
+        super::show::line(serde_json::json!({"version": 1, "lab": running.name, "results": results}))?;
     }
     Ok(u8::try_from(worst).unwrap_or(u8::MAX))
 }
 
 /// A login shell in a node.
 pub async fn shell(global: &Global, node: String) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
-    if lab.node(&node).is_none() {
-        super::operate::nodes(&lab, &node)?;
-    }
+    let nodes = super::operate::nodes(&lab, &node)?;
+    let [node] = nodes.as_slice() else {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("`{node}` means {} nodes; a shell runs in one", nodes.len()),
+        )
+        .hint(format!("name one of them: {}", nodes.join(", ")))
+        .into());
+    };
     let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
-    in_node(&running, request(&node, &[shell], terminal_size().or(Some((24, 80))))).await
+    in_node(&running, request(node, &[shell], terminal_size())).await
 }
 
 fn request(node: &str, argv: &[String], tty: Option<(u16, u16)>) -> Exec {
@@ -64,7 +71,7 @@ fn request(node: &str, argv: &[String], tty: Option<(u16, u16)>) -> Exec {
     }
 }
 
-/// Rows and columns if both input and output are a terminal.
+/// Rows and columns if both input and output are a terminal. A shell without one reads commands from its input to the end.
 fn terminal_size() -> Option<(u16, u16)> {
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return None;
@@ -73,7 +80,7 @@ fn terminal_size() -> Option<(u16, u16)> {
     // SAFETY: descriptor 1 is open and `size` is a valid winsize to write to.
     // JUSTIFICATION: neither std nor nix wraps TIOCGWINSZ.
     let got = unsafe { libc::ioctl(1, libc::TIOCGWINSZ, &raw mut size) };
-    (got == 0 && size.ws_row > 0).then_some((size.ws_row, size.ws_col))
+    Some(if got == 0 && size.ws_row > 0 { (size.ws_row, size.ws_col) } else { (24, 80) })
 }
 
 /// Puts the terminal into raw mode and back again.
@@ -101,13 +108,15 @@ async fn in_node(running: &Running, exec: Exec) -> anyhow::Result<u8> {
     let connection = Connection::open(&running.endpoint, &running.token, Request::Exec(exec)).await?;
     let _raw = if tty { Raw::enter() } else { None };
     let (mut reader, writer) = connection.split();
-    let sender = tokio::spawn(send_input(writer, tty));
+    let window = Arc::new(Semaphore::new(WINDOW));
+    let sender = tokio::spawn(send_input(writer, tty, Arc::clone(&window)));
     let code = loop {
-        match frame::read(&mut reader).await? {
+        match frame::read(&mut reader).await.map_err(|e| client::broken(&e))? {
             Some(Frame::Data(bytes)) => show(&mut std::io::stdout(), &bytes)?,
             Some(Frame::Error(bytes)) => show(&mut std::io::stderr(), &bytes)?,
             Some(other) => match other.parse()? {
                 Reply::Exited(code) => break code,
+                Reply::Taken => window.add_permits(1),
                 Reply::Failed(failure) => return Err(failure.into()),
                 _ => {}
             },
@@ -124,13 +133,15 @@ fn show(out: &mut impl std::io::Write, bytes: &[u8]) -> anyhow::Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Code::Failed, "standard output was closed").into())
         }
-        other => Ok(other?),
+        Err(e) => Err(Failure::new(Code::Failed, format!("cannot write the command's output: {e}")).into()),
+        Ok(()) => Ok(()),
     }
 }
 
 async fn send_input(
     mut writer: Box<dyn tokio::io::AsyncWrite + Unpin + Send>,
     tty: bool,
+    window: Arc<Semaphore>,
 ) -> anyhow::Result<()> {
     let mut bytes = stdin_chunks();
     let mut resized = signal(SignalKind::window_change())?;
@@ -139,7 +150,7 @@ async fn send_input(
     let mut open = true;
     loop {
         let input = tokio::select! {
-            chunk = bytes.recv(), if open => match chunk {
+            chunk = within(&window, &mut bytes), if open => match chunk {
                 Some(chunk) => Frame::Data(chunk),
                 None => { open = false; Frame::json(&Input::Eof)? }
             },
@@ -152,6 +163,14 @@ async fn send_input(
         };
         frame::write(&mut writer, &input).await?;
     }
+}
+
+/// The next chunk of input once there is room for it: what the command does not take must not delay its signals.
+async fn within(window: &Semaphore, bytes: &mut mpsc::Receiver<Vec<u8>>) -> Option<Vec<u8>> {
+    let room = window.acquire().await.ok()?;
+    let chunk = bytes.recv().await?;
+    room.forget();
+    Some(chunk)
 }
 
 /// Standard input from a thread of its own: a read that nobody ends must not hold up the exit.
@@ -198,15 +217,15 @@ async fn captured(running: &Running, exec: Exec) -> anyhow::Result<Captured> {
 }
 
 fn print_prefixed(node: &str, result: &Captured) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    for line in String::from_utf8_lossy(&result.stdout).lines() {
-        writeln!(out, "{node}: {line}")?;
-    }
-    for line in String::from_utf8_lossy(&result.stderr).lines() {
-        eprintln!("{node}: {line}");
-    }
+    let prefixed = |bytes: &[u8]| -> String {
+        String::from_utf8_lossy(bytes).lines().map(|line| format!("{node}: {line}\n")).collect()
+    };
+    super::show::print(prefixed(&result.stdout))?;
+    let mut errors = prefixed(&result.stderr);
     if result.code != 0 {
-        eprintln!("{node}: exit code {}", result.code);
+        errors += &format!("{node}: exit code {}\n", result.code);
     }
+    // a closed standard error must not end the work
+    let _ = std::io::stderr().write_all(errors.as_bytes());
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Verbs that only look: `status`, `events`, `plan`, `validate`, `schema`, `logs`, `graph`, `completions`.
 
-use std::io::Write as _;
-
 use clap::CommandFactory as _;
 
 use super::args::{Cli, Format, Global, Graph, GraphKind, Logs, Which};
@@ -14,7 +12,7 @@ use crate::supervise::events;
 
 /// `status`; exit code 1 while the lab is degraded.
 pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
-    let running = match Running::find(global) {
+    let running = match Running::find_answering(global).await {
         Ok(running) => running,
         Err(error)
             if global.format == Format::Json && crate::failure::from_error(&error).code == Code::Failed =>
@@ -30,16 +28,13 @@ pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
     };
     loop {
         let status = operate::fetch_status(&running).await?;
-        if global.format == Format::Json {
-            show::json(&status)?;
+        let read = if global.format == Format::Json {
+            show::json(&status)?
         } else {
-            if watch {
-                print!("\x1b[H\x1b[2J");
-            }
-            print!("{}", show::status(show::Paint::of_stdout(), &status));
-            std::io::stdout().flush()?;
-        }
-        if !watch {
+            let clear = if watch { "\x1b[H\x1b[2J" } else { "" };
+            show::print(format!("{clear}{}", show::status(show::Paint::of_stdout(), &status)))?
+        };
+        if !(watch && read) {
             let degraded = status.state == crate::api::protocol::Health::Degraded;
             return Ok(if degraded { Code::Failed.number() } else { 0 });
         }
@@ -51,26 +46,25 @@ pub async fn status(global: &Global, watch: bool) -> anyhow::Result<u8> {
 /// things happened, programs in the order in which they were told.
 pub async fn events(global: &Global, follow: bool, all: bool, last: Option<usize>) -> anyhow::Result<u8> {
     let mut past = Vec::new();
-    let running = match (Running::find(global), &global.name) {
+    let running = match (Running::find_answering(global).await, &global.name) {
         (Ok(running), _) => running,
         (Err(error), Some(name)) if !follow => {
             let path = crate::state::StateDir::of_lab(name).events();
             if !path.exists() {
                 return Err(error);
             }
-            print_events(global, events::read(&path, all)?, last);
+            print_events(global, events::read(&path, all, None)?, last)?;
             return Ok(0);
         }
         (Err(error), _) => return Err(error),
     };
     let mut connection =
         Connection::open(&running.endpoint, &running.token, Request::Events { follow, all }).await?;
-    let mut out = std::io::stdout();
     loop {
         match connection.reply().await? {
             Reply::Event(event) if follow => {
-                let told = writeln!(out, "{}", event_line(global, &event));
-                if told.is_err() {
+                let open = show::line(event_line(global, &event))?;
+                if !open {
                     return Ok(0);
                 }
             }
@@ -79,7 +73,7 @@ pub async fn events(global: &Global, follow: bool, all: bool, last: Option<usize
             _ => {}
         }
     }
-    print_events(global, past, last);
+    print_events(global, past, last)?;
     Ok(0)
 }
 
@@ -90,14 +84,14 @@ fn event_line(global: &Global, event: &Event) -> String {
     }
 }
 
-fn print_events(global: &Global, mut past: Vec<Event>, last: Option<usize>) {
+fn print_events(global: &Global, mut past: Vec<Event>, last: Option<usize>) -> anyhow::Result<()> {
     if global.format == Format::Text {
         events::in_order(&mut past);
     }
     let first = last.map_or(0, |last| past.len().saturating_sub(last));
     let text: String = past.iter().skip(first).map(|event| event_line(global, event) + "\n").collect();
-    // a closed pipe is no error
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    show::print(text)?;
+    Ok(())
 }
 
 /// `plan`: against the running lab of that name, else against nothing.
@@ -106,7 +100,7 @@ pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
     let state = crate::state::StateDir::of_lab(&lab.name);
     let mut plan = None;
     let mut programs = Vec::new();
-    match Running::at(&lab.name, &state)? {
+    match Running::answering(&lab.name, &state).await? {
         Some(running) => {
             running
                 .call(Request::Plan { lab: Box::new(lab) }, |reply| match reply {
@@ -128,7 +122,7 @@ pub async fn plan(global: &Global, which: Which) -> anyhow::Result<u8> {
         show::json(&serde_json::json!({"version": 1, "plan": plan, "programs": programs}))?;
         return Ok(0);
     }
-    let _ = std::io::stdout().write_all(show::plan(&plan, &programs).as_bytes());
+    show::print(show::plan(&plan, &programs))?;
     Ok(0)
 }
 
@@ -156,7 +150,7 @@ pub fn validate(global: &Global, which: &Which) -> anyhow::Result<u8> {
     }
     let (lab, warnings) = target::parse_with_warnings(&text, global.name.as_deref())?;
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    println!(
+    show::line(format!(
         "{}: {}; lab {}, {}, {}, {}",
         text.file,
         if warnings.is_empty() { "fine" } else { "fine but for the warnings" },
@@ -164,7 +158,7 @@ pub fn validate(global: &Global, which: &Which) -> anyhow::Result<u8> {
         plural(lab.planes.len(), "plane"),
         plural(lab.nodes.len(), "node"),
         plural(lab.links.len(), "link")
-    );
+    ))?;
     Ok(passed(&warnings))
 }
 
@@ -178,27 +172,29 @@ pub fn schema() -> anyhow::Result<u8> {
 pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "testbed", &mut script);
-    std::io::stdout().write_all(&script)?;
+    show::print(script)?;
     Ok(0)
 }
 
 /// `logs`: from the state folder, so also of a lab that is down.
 pub fn logs(global: &Global, args: &Logs) -> anyhow::Result<u8> {
     let state = match &global.name {
-        Some(name) => crate::state::StateDir::of_lab(name),
+        Some(name) => target::state_of(name)?,
         None => Running::find(global)?.state,
     };
     let (node, program) = match (args.node.split_once('/'), &args.program) {
         (Some((node, program)), None) => (node, Some(program.to_owned())),
         (_, program) => (args.node.as_str(), program.clone()),
     };
-    let dir = state.path().join("logs").join(node);
+    let all = state.path().join("logs");
+    let dir = all.join(node);
     let mut files: Vec<_> = std::fs::read_dir(&dir)
-        .map_err(|_| {
-            Failure::new(
-                Code::Usage,
-                format!("no logs of `{node}` in {}", state.path().join("logs").display()),
-            )
+        .ok()
+        // nothing but a folder of this very name: neither the folder above nor all of them
+        .filter(|_| dir.parent() == Some(all.as_path()) && dir.file_name().is_some_and(|name| name == node))
+        .ok_or_else(|| {
+            Failure::new(Code::Usage, format!("no logs of `{node}` in {}", all.display()))
+                .hint("name a node of the lab, as in h1.prn or eb01.prn/lsp-agent")
         })?
         .flatten()
         .map(|e| e.path())
@@ -210,18 +206,18 @@ pub fn logs(global: &Global, args: &Logs) -> anyhow::Result<u8> {
         return Err(Failure::new(Code::Usage, format!("{node} has no program `{program}`")).into());
     }
     let many = files.len() > 1;
-    let mut out = std::io::stdout().lock();
     for file in files {
         let text = String::from_utf8_lossy(&std::fs::read(&file)?).into_owned();
         let lines: Vec<&str> = text.lines().collect();
+        let mut out = String::new();
         if many {
-            writeln!(out, "==> {} <==", file.file_stem().unwrap_or_default().to_string_lossy())?;
+            out += &format!("==> {} <==\n", file.file_stem().unwrap_or_default().to_string_lossy());
         }
         for line in &lines[lines.len().saturating_sub(args.lines)..] {
-            if writeln!(out, "{line}").is_err() {
-                return Ok(0);
-            }
+            out += line;
+            out.push('\n');
         }
+        show::print(out)?;
     }
     Ok(0)
 }
@@ -239,6 +235,6 @@ pub fn graph(global: &Global, args: &Graph) -> anyhow::Result<u8> {
         GraphKind::Dot => crate::graph::dot(&lab, args.plane),
         GraphKind::Mermaid => crate::graph::mermaid(&lab, args.plane),
     };
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    show::print(text)?;
     Ok(0)
 }

@@ -37,7 +37,7 @@ pub fn main() -> u8 {
         Ok(code) => code,
         Err(error) => {
             let failure = crate::failure::from_error(&error);
-            eprintln!("testbed: {failure}");
+            show::complain(format!("testbed: {failure}"));
             failure.code.number()
         }
     }

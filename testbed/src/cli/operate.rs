@@ -1,7 +1,5 @@
 //! `link`, `program`, `drain`, `undrain`, `cycle`: acting on a running lab.
 
-use std::io::Write as _;
-
 use topologies::lab::Lab;
 use topologies::select::Selector;
 use topologies::units::Rtt;
@@ -44,7 +42,7 @@ fn time(text: &str) -> anyhow::Result<u64> {
 
 /// `link cut | restore | delay | flap | show`.
 pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
     match action {
         LinkAction::Show { links: selector } => {
@@ -56,7 +54,7 @@ pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
             if global.format == Format::Json {
                 show::json(&serde_json::json!({"version": 1, "lab": status.lab, "links": status.links}))?;
             } else {
-                print!("{}", show::links(show::Paint::of_stdout(), &status));
+                show::print(show::links(show::Paint::of_stdout(), &status))?;
             }
             Ok(0)
         }
@@ -106,7 +104,7 @@ async fn perform(global: &Global, running: &Running, request: Request) -> anyhow
         show::json(&serde_json::json!({"version": 1, "lab": running.name, "done": notes}))?;
     } else {
         for note in notes {
-            println!("{note}");
+            show::line(note)?;
         }
     }
     Ok(0)
@@ -135,7 +133,7 @@ pub async fn program(global: &Global, verb: ProgramVerb) -> anyhow::Result<u8> {
         ProgramVerb::Pause(args) => (args, ProgramAction::Pause),
         ProgramVerb::Continue(args) => (args, ProgramAction::Continue),
     };
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
     let status = fetch_status(&running).await?;
     let programs = select_programs(&lab, &status, &args)?;
@@ -176,7 +174,7 @@ fn select_programs(lab: &Lab, status: &Status, args: &ProgramArgs) -> anyhow::Re
 
 /// `drain`, `undrain` of a plane, of links, of routers.
 pub async fn drain(global: &Global, args: DrainArgs, drain: bool) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let parts = |links, routers, how: DrainHow| {
         let mode = if how.soft { PartMode::Avoid } else { PartMode::Exclude };
         Request::DrainParts(DrainParts { links, routers, mode: drain.then_some(mode), reason: how.reason })
@@ -199,7 +197,7 @@ pub async fn drain(global: &Global, args: DrainArgs, drain: bool) -> anyhow::Res
 
 /// `cycle`.
 pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let mut document = serde_json::Value::Null;
     running
         .call(Request::Cycle { plane: args.plane, with_mesh: args.mesh }, |reply| {
@@ -216,8 +214,7 @@ pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
     if args.mesh {
         out += &format!("\n{}", show::mesh(&document));
     }
-    // a closed pipe is no error
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    show::print(out)?;
     Ok(0)
 }
 

@@ -14,7 +14,7 @@ use crate::probe::{Class, HostSpec, Spec, StreamSpec, table};
 
 /// Runs the probes; Ctrl-C ends them early and still reports.
 pub async fn probe(global: &Global, args: Probe) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
     let spec = spec(&lab, &args)?;
     let mut progress = Progress::new(global.quiet);
@@ -41,12 +41,12 @@ pub async fn probe(global: &Global, args: Probe) -> anyhow::Result<u8> {
     if global.format == Format::Json {
         show::json(&report)?;
     } else {
-        print!("{}", table::render(&report));
+        show::print(table::render(&report))?;
     }
     let lost = report.lost();
     match args.max_lost {
         Some(limit) if lost > limit => {
-            eprintln!("testbed: {lost} packets lost, at most {limit} allowed");
+            show::complain(format!("testbed: {lost} packets lost, at most {limit} allowed"));
             Ok(Code::Failed.number())
         }
         _ => Ok(0),

@@ -7,17 +7,46 @@ use std::time::Duration;
 use crate::api::protocol::{
     ClassQueue, Event, Health, LinkStatus, PartMode, ProgramChange, ProgramStatus, Status,
 };
+use crate::failure::{Code, Failure};
 use crate::figures::{rate, short};
 use crate::plan::Plan;
 
-/// Prints a JSON document; a closed pipe is no error.
-pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
+/// Prints a result to standard output. That whoever reads it closes it early (`| head`) is fine, and gives false; that it
+/// cannot be written (a full disk) is not, since the caller would take what is there for the whole.
+pub fn print(text: impl AsRef<[u8]>) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => {
+            Err(Failure::new(Code::Failed, format!("cannot write the result to standard output: {e}")).into())
+        }
     }
+}
+
+/// Prints a line of a result.
+pub fn line(text: impl std::fmt::Display) -> anyhow::Result<bool> {
+    print(format!("{text}\n"))
+}
+
+/// Says something on standard error, if that can be written. What control characters it quotes are spelt out: a lab file
+/// must not command the terminal of whoever checks it.
+pub fn complain(text: impl std::fmt::Display) {
+    let mut safe = String::new();
+    for c in text.to_string().chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe.push('\n');
+    let _ = std::io::stderr().write_all(safe.as_bytes());
+}
+
+/// Prints a JSON document.
+pub fn json(value: &impl serde::Serialize) -> anyhow::Result<bool> {
+    line(serde_json::to_string_pretty(value)?)
 }
 
 /// Colours for a person at a terminal: none if standard output is something else, or if `NO_COLOR` is set

@@ -1,14 +1,15 @@
 //! Which lab a command is about: a file for `up`, a running lab for the rest.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use topologies::Problem;
 use topologies::lab::Lab;
 
 use super::args::{Global, Which};
-use crate::api::client::Endpoint;
+use crate::api::client::{self, Endpoint};
 use crate::api::protocol::{Reply, Request};
 use crate::carrier::keeper;
 use crate::failure::{Code, Failure};
@@ -32,13 +33,18 @@ pub fn lab_text(which: &Which) -> anyhow::Result<LabText> {
         None => only_file_here()?.unwrap_or_else(|| DEFAULT_LAB.to_owned()),
     };
     if wanted == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read the lab from standard input")?;
+        let text = read_text("standard input", Ok(std::io::stdin()))?;
         return Ok(LabText { file: "<stdin>".to_owned(), text });
     }
-    if Path::new(&wanted).is_file() {
-        let text = std::fs::read_to_string(&wanted)
-            .map_err(|e| Failure::new(Code::Usage, format!("cannot read {wanted}: {e}")))?;
+    let path = Path::new(&wanted);
+    if path.is_dir() {
+        return Err(Failure::new(Code::Usage, format!("{wanted} is a folder, not a lab file"))
+            .hint("name the file in it")
+            .into());
+    }
+    // a pipe is as good as a file: `testbed validate <(make-lab)`
+    if path.symlink_metadata().is_ok() {
+        let text = read_text(&wanted, std::fs::File::open(path))?;
         return Ok(LabText { file: wanted, text });
     }
     if let Some(text) = topologies::builtin(&wanted) {
@@ -48,6 +54,28 @@ pub fn lab_text(which: &Which) -> anyhow::Result<LabText> {
     Err(Failure::new(Code::Usage, format!("no lab file and no ready-made lab `{wanted}`"))
         .hint(format!("ready-made labs: {}", known.join(", ")))
         .into())
+}
+
+/// Largest lab file, bytes: some thirty times that of a lab with 254 sites, each linked to all others.
+const MAX_TEXT: u64 = 64 << 20;
+
+fn read_text(what: &str, source: std::io::Result<impl Read>) -> anyhow::Result<String> {
+    let usage = |why: String| Failure::new(Code::Usage, format!("cannot read {what}: {why}"));
+    let mut bytes = Vec::new();
+    let read = source.and_then(|source| source.take(MAX_TEXT + 1).read_to_end(&mut bytes));
+    read.map_err(|e| usage(e.to_string()))?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(usage(format!("it has more than {} MiB", MAX_TEXT >> 20))
+            .hint("is it a lab file?")
+            .into());
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let before = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = before.split(|b| *b == b'\n').count();
+        usage(format!("line {line} is not UTF-8 text"))
+            .hint("a lab file is plain text; save it as UTF-8")
+            .into()
+    })
 }
 
 fn only_file_here() -> anyhow::Result<Option<String>> {
@@ -75,7 +103,7 @@ pub fn parse_with_warnings(text: &LabText, name: Option<&str>) -> anyhow::Result
     match Lab::from_str(&text.text, &text.file) {
         Ok((mut lab, warnings)) => {
             for warning in &warnings {
-                eprintln!("warning: {warning}");
+                super::show::complain(format!("warning: {warning}"));
             }
             if let Some(name) = name {
                 check_name(name)?;
@@ -96,6 +124,28 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     }
     Err(Failure::new(Code::Usage, format!("`{name}` cannot name a lab"))
         .hint("use up to 32 of a-z, 0-9 and -")
+        .into())
+}
+
+/// The state folder of the lab of this name, which may be none of ours.
+pub fn state_of(name: &str) -> anyhow::Result<StateDir> {
+    check_name(name)?;
+    Ok(StateDir::of_lab(name))
+}
+
+/// How long a running lab may be mute before a command gives up on it.
+const MUTE_FOR: Duration = Duration::from_secs(15);
+/// Wait for one answer.
+pub const PATIENT_HELLO: Duration = Duration::from_secs(2);
+
+/// Refuses to choose between several labs.
+pub fn only<'a>(names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    let names: Vec<_> = names.collect();
+    if names.len() < 2 {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Usage, format!("several labs run: {}", names.join(", ")))
+        .hint("say which with --name LAB")
         .into())
 }
 
@@ -132,21 +182,48 @@ impl Running {
     /// The lab meant by `--name`, or the only one that runs.
     pub fn find(global: &Global) -> anyhow::Result<Self> {
         if let Some(name) = &global.name {
-            check_name(name)?;
-            let state = StateDir::of_lab(name);
+            let state = state_of(name)?;
             return Self::at(name, &state)?.ok_or_else(|| not_running(Some(name)).into());
         }
         let mut running = Self::all()?;
         match running.len() {
             0 => Err(not_running(None).into()),
-            1 => Ok(running.swap_remove(0)),
             _ => {
-                let names: Vec<_> = running.iter().map(|r| r.name.as_str()).collect();
-                Err(Failure::new(Code::Usage, format!("several labs run: {}", names.join(", ")))
-                    .hint("say which with --name LAB")
-                    .into())
+                only(running.iter().map(|r| r.name.as_str()))?;
+                Ok(running.swap_remove(0))
             }
         }
+    }
+
+    /// As [`Running::find`], and it answers: a command must not wait for ever for a lab that stands still.
+    pub async fn find_answering(global: &Global) -> anyhow::Result<Self> {
+        let found = Self::find(global)?;
+        let answers = Self::answering(&found.name, &found.state).await?;
+        answers.ok_or_else(|| not_running(Some(&found.name)).into())
+    }
+
+    /// The running lab in a state folder if it answers. One that has just been killed may still hold its lock while the
+    /// kernel takes it down, and is then waited for until it is gone.
+    pub async fn answering(name: &str, state: &StateDir) -> anyhow::Result<Option<Self>> {
+        let began = Instant::now();
+        while let Some(running) = Self::at(name, state)? {
+            if client::hello(&running.endpoint, &running.token, PATIENT_HELLO).await {
+                return Ok(Some(running));
+            }
+            if began.elapsed() > MUTE_FOR {
+                return Err(Failure::new(
+                    Code::TimedOut,
+                    format!(
+                        "lab {name} runs, but its supervisor has not answered for {} s",
+                        MUTE_FOR.as_secs()
+                    ),
+                )
+                .hint("`testbed down` ends it whatever its state; then say `up` again")
+                .into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(None)
     }
 
     /// All running labs of this user.
@@ -160,7 +237,7 @@ impl Running {
 
     /// Makes a call; every reply but the end goes to `each`.
     pub async fn call(&self, request: Request, each: impl FnMut(Reply)) -> anyhow::Result<()> {
-        crate::api::client::call(&self.endpoint, &self.token, request, each).await
+        client::call(&self.endpoint, &self.token, request, each).await
     }
 
     /// The resolved lab that runs.

@@ -1,9 +1,9 @@
 //! The lab's events: kept in a file, sent to whoever listens.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -22,11 +22,12 @@ pub fn monotonic_ns() -> u64 {
 /// Kind of the first event of a lab's life.
 pub const STARTED: &str = "lab.started";
 
-/// Reads an event file: the events since the lab started last, or of `all` its lives. A line cut short by a killed world is
-/// passed over.
-pub fn read(path: &Path, all: bool) -> anyhow::Result<Vec<Event>> {
+/// Reads an event file, or its first bytes: the events since the lab started last, or of `all` its lives. A line cut short
+/// by a killed world is passed over.
+pub fn read(path: &Path, all: bool, bytes: Option<u64>) -> anyhow::Result<Vec<Event>> {
     let doing = || format!("cannot read the event file {}", path.display());
-    let file = BufReader::new(File::open(path).with_context(doing)?);
+    let file = File::open(path).with_context(doing)?;
+    let file = BufReader::new(file.take(bytes.unwrap_or(u64::MAX)));
     let mut events = Vec::new();
     for line in file.split(b'\n') {
         let Ok(event) = serde_json::from_slice::<Event>(&line.with_context(doing)?) else { continue };
@@ -77,27 +78,51 @@ impl Events {
             detail: detail.into(),
         };
         tracing::info!(kind, subject, detail = %event.detail, "event");
-        if let Ok(mut line) = serde_json::to_vec(&event) {
+        let line = serde_json::to_vec(&event).map(|mut line| {
             line.push(b'\n');
-            if let Ok(mut file) = self.file.lock()
-                && let Err(e) = file.write_all(&line)
-            {
-                tracing::warn!("cannot write to the event file: {e}");
-            }
+            line
+        });
+        // held over both, see `listen`
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = line.map_err(std::io::Error::from).and_then(|line| file.write_all(&line)) {
+            tracing::warn!("cannot write to the event file: {e}");
         }
         // no listener is fine
         let _ = self.listeners.send(event);
     }
 
-    /// Events from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Event> {
-        self.listeners.subscribe()
+    /// Events from now on, and how many bytes of the file hold those of before: each event is in one of the two.
+    pub fn listen(&self) -> std::io::Result<(broadcast::Receiver<Event>, u64)> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((self.listeners.subscribe(), file.metadata()?.len()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Input: an event of a world before, later by the clock than all of now (the clock was set back); one before and one
+    /// after listening began. Output: the file's part has the first two, the listener the third.
+    #[test]
+    fn each_event_is_told_once_whatever_the_clock_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        std::fs::write(
+            &path,
+            r#"{"unix_ms":9999999999999,"at_ns":1,"kind":"k","subject":"old","detail":""}"#.to_owned() + "\n",
+        )
+        .unwrap();
+        let events = Events::open(&path).unwrap();
+        events.emit("k", "before", "");
+        let (mut live, past) = events.listen().unwrap();
+        events.emit("k", "after", "");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let past = &text[..usize::try_from(past).unwrap()];
+        assert!(past.contains("old") && past.contains("before") && !past.contains("after"), "{past}");
+        assert_eq!(live.try_recv().unwrap().subject, "after");
+        assert!(live.try_recv().is_err());
+    }
 
     #[test]
     fn the_last_life_is_told_in_the_order_of_what_happened() {
@@ -113,13 +138,13 @@ mod tests {
         second.emit_at(9, "lsp.repaired", "r", "");
         second.emit_at(8, "link.cut", "new", "");
         let subjects = |all| {
-            let mut events = read(&path, all).unwrap();
+            let mut events = read(&path, all, None).unwrap();
             in_order(&mut events);
             events.into_iter().map(|e| e.subject).collect::<Vec<_>>()
         };
         assert_eq!(subjects(false), ["x", "new", "r"]);
         assert_eq!(subjects(true), ["x", "old", "x", "new", "r"]);
-        let error = read(&dir.path().join("none"), true).unwrap_err().to_string();
+        let error = read(&dir.path().join("none"), true, None).unwrap_err().to_string();
         assert!(error.contains("cannot read the event file"), "{error}");
     }
 
@@ -131,7 +156,7 @@ mod tests {
         let now = monotonic_ns();
         events.emit_at(now.saturating_sub(2_000_000_000), "a", "", "");
         events.emit_at(now, "b", "", "");
-        let [a, b] = &read(&path, false).unwrap()[..] else { panic!("two events") };
+        let [a, b] = &read(&path, false, None).unwrap()[..] else { panic!("two events") };
         let apart = b.unix_ms - a.unix_ms;
         assert!((1_900..=2_100).contains(&apart) || now < 2_000_000_000, "{apart} ms");
     }

@@ -16,10 +16,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
 
 use super::reaper::{Child, Reaper};
-use crate::api::frame::{self, Frame};
+use super::streams::{Kind, Sink, Source, Terminal, feed, pump};
+use crate::api::frame::Frame;
 use crate::api::protocol::{Exec, Input, Reply};
 use crate::api::server::{Reader, Writer};
 use crate::failure::{Code, Failure};
@@ -89,61 +90,46 @@ async fn with_pipes(reaper: &Reaper, exec: &Exec, input: Reader, output: Writer)
     let mut command = command(exec)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = reaper.spawn(&mut command).map_err(|e| start_failure(exec, &e))?;
-    let stdin = child.stdin.take().map(tokio::process::ChildStdin::from_std).transpose()?;
-    let stdout = child.stdout.take().map(tokio::process::ChildStdout::from_std).transpose()?;
-    let stderr = child.stderr.take().map(tokio::process::ChildStderr::from_std).transpose()?;
-    let out = tokio::spawn(pump(stdout, output.clone(), Frame::Data));
-    let err = tokio::spawn(pump(stderr, output.clone(), Frame::Error));
+    let stdin = child.stdin.take().context("no pipe to the command's input")?;
+    let stdout = child.stdout.take().context("no pipe from the command's output")?;
+    let stderr = child.stderr.take().context("no pipe from the command's errors")?;
+    let sink = Sink::Pipe(Some(Box::new(tokio::process::ChildStdin::from_std(stdin)?)));
+    let stdout = Source::Pipe(Box::new(tokio::process::ChildStdout::from_std(stdout)?));
+    let stderr = Source::Pipe(Box::new(tokio::process::ChildStderr::from_std(stderr)?));
     let pid = child.pid;
-    let feed = tokio::spawn(feed(input, stdin, pid));
-    finish(child, feed, &output, [out, err]).await
+    let feed = feed(input, output.clone(), sink, move |input| {
+        if let Input::Signal(number) = input {
+            signal_group(pid, number);
+        }
+    });
+    finish(child, feed, &output, vec![(stdout, Frame::Data as Kind), (stderr, Frame::Error as Kind)]).await
 }
 
+/// Moves input and output until the command has ended and its output has been sent. A client that goes away takes its
+/// command with it.
 async fn finish(
     child: Child,
-    feed: tokio::task::JoinHandle<()>,
+    feed: impl Future<Output = ()> + Send + 'static,
     output: &Writer,
-    pumps: [tokio::task::JoinHandle<()>; 2],
+    sources: Vec<(Source, Kind)>,
 ) -> anyhow::Result<()> {
+    let (end, ended) = watch::channel(false);
+    let pumps: Vec<_> = sources
+        .into_iter()
+        .map(|(source, kind)| tokio::spawn(pump(source, output.clone(), kind, ended.clone())))
+        .collect();
+    let pid = child.pid;
+    let feed = tokio::spawn(async move {
+        feed.await;
+        hang_up(pid).await;
+    });
     let exit = child.exit.await.context("the command's exit was not seen")?;
     feed.abort();
+    let _ = end.send(true);
     for pump in pumps {
-        // a background process may keep the pipe open: what is there has been read after this time
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(500), pump).await;
+        let _ = pump.await;
     }
     output.reply(&Reply::Exited(exit.number())).await
-}
-
-async fn pump(from: Option<impl AsyncRead + Unpin>, to: Writer, kind: fn(Vec<u8>) -> Frame) {
-    let Some(mut from) = from else { return };
-    let mut buf = vec![0u8; 32 << 10];
-    while let Ok(n) = from.read(&mut buf).await {
-        if n == 0 || to.frame(&kind(buf[..n].to_vec())).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Moves the client's input to the command. A client that goes away takes its command with it.
-async fn feed(mut input: Reader, mut stdin: Option<tokio::process::ChildStdin>, pid: Pid) {
-    loop {
-        match frame::read(&mut input).await {
-            Ok(Some(Frame::Data(bytes))) => {
-                if let Some(pipe) = &mut stdin
-                    && pipe.write_all(&bytes).await.is_err()
-                {
-                    stdin = None;
-                }
-            }
-            Ok(Some(other)) => match other.parse::<Input>() {
-                Ok(Input::Eof) => stdin = None,
-                Ok(Input::Signal(number)) => signal_group(pid, number),
-                _ => {}
-            },
-            Ok(None) | Err(_) => break,
-        }
-    }
-    hang_up(pid).await;
 }
 
 fn signal_group(pid: Pid, number: i32) {
@@ -162,7 +148,7 @@ async fn with_terminal(
     reaper: &Reaper,
     exec: &Exec,
     (rows, cols): (u16, u16),
-    mut input: Reader,
+    input: Reader,
     output: Writer,
 ) -> anyhow::Result<()> {
     let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
@@ -183,35 +169,15 @@ async fn with_terminal(
     nix::fcntl::fcntl(&pty.master, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
     // SAFETY: the descriptor is owned by the AsyncFd and is only closed when that is dropped.
     // JUSTIFICATION: the safe constructor is deprecated, because it cannot know that.
-    let master = Arc::new(unsafe { AsyncFd::register(pty.master) }?);
-    let reader = Arc::clone(&master);
-    let to = output.clone();
-    let out = tokio::spawn(async move {
-        while let Ok(bytes) = read_fd(&reader).await {
-            if bytes.is_empty() || to.frame(&Frame::Data(bytes)).await.is_err() {
-                return;
-            }
-        }
-    });
+    let master: Terminal = Arc::new(unsafe { AsyncFd::register(pty.master) }?);
     let pid = child.pid;
-    let feed = tokio::spawn(async move {
-        loop {
-            match frame::read(&mut input).await {
-                Ok(Some(Frame::Data(bytes))) => {
-                    if write_fd(&master, &bytes).await.is_err() {
-                        return;
-                    }
-                }
-                Ok(Some(other)) => {
-                    if let Ok(Input::Resize(rows, cols)) = other.parse() {
-                        resize(&master, rows, cols);
-                    }
-                }
-                Ok(None) | Err(_) => return hang_up(pid).await,
-            }
-        }
+    let sized = Arc::clone(&master);
+    let feed = feed(input, output.clone(), Sink::Terminal(Arc::clone(&master)), move |input| match input {
+        Input::Resize(rows, cols) => resize(&sized, rows, cols),
+        Input::Signal(number) => signal_group(pid, number),
+        _ => {}
     });
-    finish(child, feed, &output, [out, tokio::spawn(async {})]).await
+    finish(child, feed, &output, vec![(Source::Terminal(master), Frame::Data as Kind)]).await
 }
 
 fn resize(master: &AsyncFd<OwnedFd>, rows: u16, cols: u16) {
@@ -219,25 +185,4 @@ fn resize(master: &AsyncFd<OwnedFd>, rows: u16, cols: u16) {
     // SAFETY: the descriptor is open for as long as `master` lives and `size` is a valid winsize.
     // JUSTIFICATION: neither std nor nix wraps TIOCSWINSZ.
     unsafe { libc::ioctl(master.get_ref().as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
-}
-
-async fn read_fd(fd: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
-    let mut buf = vec![0u8; 16 << 10];
-    loop {
-        let mut ready = fd.readable().await?;
-        if let Ok(result) = ready.try_io(|fd| Ok(nix::unistd::read(fd.get_ref(), &mut buf)?)) {
-            buf.truncate(result?);
-            return Ok(buf);
-        }
-    }
-}
-
-async fn write_fd(fd: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let mut ready = fd.writable().await?;
-        if let Ok(result) = ready.try_io(|fd| Ok(nix::unistd::write(fd.get_ref(), bytes)?)) {
-            bytes = &bytes[result?..];
-        }
-    }
-    Ok(())
 }

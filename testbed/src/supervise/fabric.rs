@@ -34,7 +34,11 @@ pub fn sites_without_plane(lab: &Lab, plane: u8) -> anyhow::Result<Vec<String>> 
         let namespace = netns::open(&netns_path(&aggregator.name))?;
         let mut socket = Socket::open_in(std::os::fd::AsFd::as_fd(&namespace), libc::NETLINK_ROUTE as isize)?;
         let routes = route::dump(&mut socket, Filter { table: Some(MAIN), protocol: Some(PROTO_BIRD) })?;
-        for site in lab.sites.iter().filter(|s| s.kind == SiteKind::Dc && s.name != aggregator.site) {
+        let parts = lab.parts(plane);
+        let led_to =
+            |site: &str| parts.iter().any(|p| p.contains(site) && p.contains(aggregator.site.as_str()));
+        let others = lab.sites.iter().filter(|s| s.kind == SiteKind::Dc && s.name != aggregator.site);
+        for site in others.filter(|s| led_to(&s.name)) {
             let prefix =
                 Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, u16::from(site.id), 0, 0, 0, 0, 0), 48);
             let chosen = routes.iter().filter(|r| r.dst == prefix).any(|r| match &r.via {
@@ -49,14 +53,16 @@ pub fn sites_without_plane(lab: &Lab, plane: u8) -> anyhow::Result<Vec<String>> 
     Ok(missing)
 }
 
-/// Pairs of hosts, `h1.prn to h1.lla`, of which one did not answer the other's echo requests.
-pub async fn unreached(lab: &Lab) -> anyhow::Result<Vec<String>> {
-    let lab = lab.clone();
+/// Pairs of hosts, `h1.prn to h1.lla`, of which one did not answer the other's echo requests, though links lead there.
+pub async fn unreached(whole: &Lab) -> anyhow::Result<Vec<String>> {
+    let lab = whole.clone();
     let matrix = move || {
         let dscp = crate::probe::Class::Gold.probe_dscp();
         crate::probe::reach(&lab, Path::new("/run/netns"), dscp, SOURCES, ANSWER)
     };
     let report = tokio::task::spawn_blocking(matrix).await??;
-    let silent = report.pairs.iter().filter(|p| p.rtt_us.is_none());
+    let site = |host: &str| whole.node(host).map_or("", |n| n.site.as_str());
+    let silent =
+        report.pairs.iter().filter(|p| p.rtt_us.is_none() && whole.connects(site(&p.from), site(&p.to)));
     Ok(silent.map(|p| format!("{} to {}", p.from, p.to)).collect())
 }

@@ -11,7 +11,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::events;
 use super::world::World;
 use crate::api::frame;
-use crate::api::protocol::{Event, Input, ProgramAction, Reply, Request};
+use crate::api::protocol::{Input, ProgramAction, Reply, Request};
 use crate::api::server::{Handler, Reader, Writer};
 use crate::failure::{Code, Failure};
 use crate::probe::{self, Spec};
@@ -55,9 +55,10 @@ impl Handler for World {
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow, all } => self.tell_events((follow, all), input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
-            Request::Shutdown => {
-                self.events.emit("lab.down", "", "asked to end");
-                super::main::end_world(self.carrier)
+            Request::Farewell => {
+                let name = self.lab().map_or_else(|_| String::new(), |lab| lab.name.clone());
+                self.events.emit("lab.down", &name, "taken down by command");
+                Ok(())
             }
         }
     }
@@ -88,9 +89,6 @@ async fn run_probe(spec: Spec, mut input: Reader, output: &Writer) -> anyhow::Re
     output.reply(&Reply::Probe(report)).await
 }
 
-/// Events that may come between listening and reading the file.
-const BETWEEN: usize = 1024;
-
 impl World {
     async fn act(
         &self,
@@ -98,15 +96,23 @@ impl World {
         action: ProgramAction,
         output: &Writer,
     ) -> anyhow::Result<()> {
+        let before = self.programs.status();
         for (node, program) in programs {
             self.programs.act(node, program, action).await?;
-            let done = match action {
-                ProgramAction::Kill => "killed",
-                ProgramAction::Stop => "stopped",
-                ProgramAction::Resume => "resumed",
-                ProgramAction::Restart => "restarted",
-                ProgramAction::Pause => "paused",
-                ProgramAction::Continue => "continued",
+            let was = before
+                .iter()
+                .find(|p| p.node == *node && p.name == *program)
+                .map_or("", |p| p.state.as_str());
+            let done = match (action, was) {
+                (ProgramAction::Kill | ProgramAction::Stop, "stopped") => "already stopped",
+                (ProgramAction::Resume, "running") => "runs already",
+                (ProgramAction::Kill, "waiting") => "between two starts, nothing to kill",
+                (ProgramAction::Kill, _) => "killed",
+                (ProgramAction::Stop, _) => "stopped",
+                (ProgramAction::Resume, _) => "resumed",
+                (ProgramAction::Restart, _) => "restarted",
+                (ProgramAction::Pause, _) => "paused",
+                (ProgramAction::Continue, _) => "continued",
             };
             output.reply(&Reply::Note(format!("{node}/{program}: {done}"))).await?;
         }
@@ -119,12 +125,8 @@ impl World {
         mut input: Reader,
         output: &Writer,
     ) -> anyhow::Result<()> {
-        // listen before reading the file, so that none is missed between the two
-        let mut live = self.events.listen();
-        let past = events::read(&self.state.events(), all)?;
-        // what came in between is in both
-        let recent = past.iter().rev().take(BETWEEN).cloned().collect::<Vec<Event>>();
-        for event in past {
+        let (mut live, past) = self.events.listen().context("cannot look at the event file")?;
+        for event in events::read(&self.state.events(), all, Some(past))? {
             output.reply(&Reply::Event(event)).await?;
         }
         if !follow {
@@ -134,7 +136,6 @@ impl World {
             tokio::select! {
                 gone = frame::read(&mut input) => if !matches!(gone, Ok(Some(_))) { return Ok(()) },
                 event = live.recv() => match event {
-                    Ok(event) if recent.contains(&event) => {}
                     Ok(event) => output.reply(&Reply::Event(event)).await?,
                     Err(RecvError::Lagged(n)) => {
                         output.reply(&Reply::Note(format!("{n} events were too fast to show"))).await?;

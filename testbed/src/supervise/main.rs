@@ -26,6 +26,7 @@ pub fn run() -> anyhow::Result<Carrier> {
     let token = std::fs::read_to_string(state.token())
         .with_context(|| format!("cannot read the API token {}", state.token().display()))?;
     let token = token.trim().to_owned();
+    anyhow::ensure!(!token.is_empty(), "the API token {} is empty", state.token().display());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async move {
         let world = Arc::new(World::new(state.clone(), carrier, modules)?);

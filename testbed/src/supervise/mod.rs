@@ -23,5 +23,6 @@ pub mod reaper;
 pub mod repairs;
 mod rollout;
 pub mod status;
+mod streams;
 mod supplies;
 pub mod world;

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -19,8 +18,8 @@ use tokio::sync::oneshot;
 pub enum Exit {
     /// Exit code.
     Code(i32),
-    /// Killed by a signal.
-    Signal(Signal),
+    /// Killed by the signal of this number, which may be one without a name (real-time signals).
+    Signal(i32),
 }
 
 impl Exit {
@@ -28,7 +27,7 @@ impl Exit {
     pub fn number(self) -> i32 {
         match self {
             Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal as i32,
+            Exit::Signal(signal) => 128 + signal,
         }
     }
 }
@@ -37,7 +36,10 @@ impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exit code {code}"),
-            Exit::Signal(signal) => write!(f, "{signal}"),
+            Exit::Signal(number) => match Signal::try_from(*number) {
+                Ok(signal) => write!(f, "{signal}"),
+                Err(_) => write!(f, "signal {number}"),
+            },
         }
     }
 }
@@ -106,15 +108,24 @@ impl Reaper {
     fn collect(&self) {
         let mut waiting = self.lock();
         loop {
-            let (pid, exit) = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, Exit::Code(code)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Exit::Signal(signal)),
-                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return,
-                Ok(_) | Err(Errno::EINTR) => continue,
+            let mut status = 0;
+            // SAFETY: `status` is an integer to write to, and lives longer than the call.
+            // JUSTIFICATION: nix refuses real-time signals, after the kernel has let go of the child that one has killed.
+            let pid = match Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) }) {
+                Ok(0) | Err(Errno::ECHILD) => return,
+                Ok(pid) => Pid::from_raw(pid),
+                Err(Errno::EINTR) => continue,
                 Err(e) => {
                     tracing::error!("waitpid: {e}");
                     return;
                 }
+            };
+            let exit = if libc::WIFEXITED(status) {
+                Exit::Code(libc::WEXITSTATUS(status))
+            } else if libc::WIFSIGNALED(status) {
+                Exit::Signal(libc::WTERMSIG(status))
+            } else {
+                continue;
             };
             if let Some(tx) = waiting.remove(&pid) {
                 // whoever started it may have lost interest
@@ -130,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Input: processes that end at once, by code and by signal, and one that cannot be started.
+    /// Input: processes that end at once, by code and by signal (one of them real-time), and one that cannot be started.
     /// Output: each exit arrives; the failed start is an error, not a lost child.
     #[tokio::test]
     async fn collects() {
@@ -145,5 +156,8 @@ mod tests {
         child.signal(Signal::SIGKILL);
         let exit = tokio::time::timeout(Duration::from_secs(10), child.exit).await.unwrap().unwrap();
         assert_eq!(exit.number(), 137);
+        let child = reaper.spawn(Command::new("sh").args(["-c", "kill -40 $$"])).unwrap();
+        let exit = tokio::time::timeout(Duration::from_secs(10), child.exit).await.unwrap().unwrap();
+        assert_eq!((exit.number(), exit.to_string()), (168, "signal 40".to_owned()));
     }
 }

@@ -129,15 +129,31 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Number of DCs.
-fn dcs(lab: &Lab) -> u32 {
-    count(lab.sites.iter().filter(|s| s.kind == SiteKind::Dc).count())
+/// What a plane should have with every link up. One that is in parts by its lab file has less: BGP sessions and prefixes
+/// inside each part, LSPs where its controller reaches the routers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    lsps: u32,
+    bgp: u32,
+    routes: u32,
 }
 
-/// LSPs that a plane should have.
-pub fn wanted_lsps(lab: &Lab) -> u32 {
-    let dcs = dcs(lab);
-    dcs * dcs.saturating_sub(1) * MESHES * u32::from(lab.te.lsps_per_bundle)
+impl Wanted {
+    fn of(lab: &Lab, plane: u8) -> Self {
+        let ordered_pairs = |n: usize| count(n) * count(n).saturating_sub(1);
+        let dcs = lab.sites.iter().filter(|s| s.kind == SiteKind::Dc).map(|s| s.name.as_str());
+        let dcs: BTreeSet<&str> = dcs.collect();
+        let controllers = lab.plane(plane).into_iter().flat_map(|p| &p.controller_hosts);
+        let homes: BTreeSet<&str> =
+            controllers.filter_map(|host| Some(lab.node(host)?.site.as_str())).collect();
+        let parts = lab.parts(plane);
+        let bgp = count(dcs.len()) + parts.iter().map(|part| ordered_pairs(part.len())).sum::<u32>();
+        // where a controller is; with replicas in several parts any of them may lead
+        let led = parts.iter().filter(|part| !part.is_disjoint(&homes));
+        let routes =
+            led.map(|part| ordered_pairs(part.intersection(&dcs).count()) * MESHES).min().unwrap_or(0);
+        Self { lsps: routes * u32::from(lab.te.lsps_per_bundle), bgp, routes }
+    }
 }
 
 /// Status of a plane, and its interfaces that configurations keep down: node, interface.
@@ -145,11 +161,10 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> (PlaneSta
     let programs = &known.programs;
     let routers = routers(lab, id);
     let views = join_all(routers.iter().map(|r| ask(&r.name))).await;
-    let dcs = dcs(lab);
-    let mut lsps = LspCount { wanted: wanted_lsps(lab), ..LspCount::default() };
-    let mut bgp =
-        Count { wanted: count(routers.len()) * count(routers.len()).saturating_sub(1) + dcs, up: 0 };
-    let mut routes = Count { wanted: dcs * dcs.saturating_sub(1) * MESHES, up: 0 };
+    let wanted = Wanted::of(lab, id);
+    let mut lsps = LspCount { wanted: wanted.lsps, ..LspCount::default() };
+    let mut bgp = Count { wanted: wanted.bgp, up: 0 };
+    let mut routes = Count { wanted: wanted.routes, up: 0 };
     let mut traffic = TrafficTotal::default();
     let mut silent = Vec::new();
     let (mut unsettled, mut shut) = (None, Vec::new());
@@ -348,5 +363,32 @@ fn link_status(
         rtt: link.rtt.to_string(),
         srlgs: link.srlgs.clone(),
         queues: known.queues.of_link(link),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: &str = "between: [a, b], capacity: 400G, rtt: 1ms";
+
+    fn lab(overrides: &str) -> Lab {
+        let text = format!(
+            "name: t\nplanes: 2\nsites:\n  a: {{id: 1, kind: dc}}\n  b: {{id: 2, kind: dc}}\n  m: {{id: 3, kind: midpoint}}\n\
+             links:\n  - {{{LINK}}}\n  - {{between: [b, m], capacity: 400G, rtt: 1ms}}\n{overrides}"
+        );
+        Lab::from_str(&text, "t.yaml").unwrap().0
+    }
+
+    /// Input: two data centres and a midpoint in a row, then the same with the data centres apart in plane 2.
+    /// Output: all pairs; in plane 2 nothing between the parts, so that the lab can be ready.
+    #[test]
+    fn a_plane_in_parts_is_not_asked_for_more_than_it_can_have() {
+        let whole = Wanted { lsps: 96, bgp: 3 * 2 + 2, routes: 6 };
+        assert_eq!(Wanted::of(&lab(""), 2), whole);
+        let apart = lab("overrides:\n  2: {links: [{between: [a, b], absent: true}]}\n");
+        assert_eq!(Wanted::of(&apart, 1), whole);
+        assert_eq!(Wanted::of(&apart, 2), Wanted { lsps: 0, bgp: 2 + 2, routes: 0 });
+        assert!(apart.connects("a", "b"), "by plane 1");
     }
 }

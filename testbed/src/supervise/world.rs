@@ -204,18 +204,20 @@ impl World {
         let mut notes = Vec::new();
         let mut asked = Vec::new();
         for &plane in &order.planes {
-            if self.view().drained.contains_key(&plane) == drain {
-                let state = if drain { "drained" } else { "in service" };
-                notes.push(format!("plane {plane}: already {state}"));
+            let already = self.view().drained.contains_key(&plane) == drain;
+            if already && !drain {
+                notes.push(format!("plane {plane}: already in service"));
             } else if drain {
                 self.announce_drain(&lab, plane, order.withdraw).await?;
-                asked.push(plane);
+                // a drain that ran out of time or was interrupted left the plane announced as drained, but not known to be
+                // empty: "already" is said of what has been seen
+                asked.push((plane, if already { "already " } else { "" }));
             } else {
                 notes.push(self.undrain(&lab, plane, order.limit(), out).await?);
             }
         }
         let all = !drain::leaves_one(&lab, &self.view().drained, &[]);
-        for plane in asked {
+        for (plane, already) in asked {
             if all && !order.withdraw {
                 notes.push(format!(
                     "plane {plane}: de-preferred; with every plane drained all of them still carry"
@@ -223,14 +225,15 @@ impl World {
                 continue;
             }
             let took = drain::wait_empty(&lab, plane, order.limit(), out).await?;
-            self.events.emit(
-                "plane.drained",
-                &plane.to_string(),
-                format!("counters still after {}", short(took)),
-            );
+            if already.is_empty() {
+                let detail = format!("counters still after {}", short(took));
+                self.events.emit("plane.drained", &plane.to_string(), detail);
+            }
             let how = if order.withdraw { "withdrawn" } else { "drained" };
             let seconds = took.as_secs_f64();
-            notes.push(format!("plane {plane}: {how}, no packet enters any more (after {seconds:.1} s)"));
+            notes.push(format!(
+                "plane {plane}: {already}{how}, no packet enters any more (after {seconds:.1} s)"
+            ));
         }
         if all && drain && order.withdraw {
             notes.push(
