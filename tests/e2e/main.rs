@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 38] = [
+    let on_lab: [(&str, OnLab); 41] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -84,6 +84,8 @@ fn trials() -> Vec<Trial> {
         ("o1_plane_drain", operations::o1_plane_drain),
         ("o2_link_and_router_drain", operations::o2_link_and_router_drain),
         ("o5_last_plane", operations::o5_last_plane),
+        ("o6_blocked_services", programming::o6_blocked_services),
+        ("o7_traffic_matrix", engineering::o7_traffic_matrix),
         ("kill_lsp_agent", kills::lsp_agent),
         ("kill_route_agent", kills::route_agent),
         ("kill_openr", kills::openr),
@@ -91,6 +93,7 @@ fn trials() -> Vec<Trial> {
         ("kill_bird", kills::bird),
         ("e3_f5_edit_demands", edits::e3_f5_edit_demands),
         ("edit_capacity", edits::edit_capacity),
+        ("o3_canary", edits::o3_canary),
         ("p3_leader_dies_while_it_writes", replicas::p3_leader_dies_while_it_writes),
         ("p5_stale_leader", replicas::p5_stale_leader),
         ("silent_failure", failures::silent_failure),

@@ -86,6 +86,8 @@ pub enum Request {
         /// Include the placed paths.
         with_mesh: bool,
     },
+    /// The planes' controllers and what they made of their last cycle, side by side, as JSON.
+    Compare,
     /// End the world.
     Shutdown,
 }

@@ -51,6 +51,11 @@ impl Handler for World {
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow } => self.tell_events(follow, input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
+            Request::Compare => {
+                let lab = self.lab()?;
+                let document = super::compare::document(&lab, &self.programs.status()).await;
+                output.reply(&Reply::Document(document)).await
+            }
             Request::Shutdown => {
                 self.events.emit("lab.down", "", "asked to end");
                 super::main::end_world(self.carrier)

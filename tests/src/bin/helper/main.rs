@@ -14,11 +14,12 @@ fn main() -> ExitCode {
         ["sniff"] => sniff::run(),
         ["bundles", socket] => agent::bundles(socket),
         ["counters", socket] => agent::counters(socket),
+        ["matrix", socket] => agent::matrix(socket),
         ["events", socket] => agent::events(socket),
         ["delete", socket, sids @ ..] => agent::delete(socket, sids),
         ["stale", socket, epoch] => agent::stale(socket, epoch),
         _ => Err(anyhow::anyhow!(
-            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | delete SOCKET SID... | stale SOCKET EPOCH"
+            "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | matrix SOCKET | delete SOCKET SID... | stale SOCKET EPOCH"
         )),
     };
     match result {
