@@ -32,6 +32,9 @@ pub const CONFIG_AGENT_PORT: u16 = 60103;
 /// TCP port of a plane's controller, plus the plane number.
 pub const CONTROLLER_PORT: u16 = 60200;
 
+/// TCP port of a plane's traffic-matrix service, plus the plane number.
+pub const NHG_TM_PORT: u16 = 60300;
+
 /// Kernel route protocol of Open/R's routes (fib-agent).
 pub const PROTO_OPENR: u8 = 99;
 /// Kernel route protocol of label-switched state (lsp-agent, route-agent).

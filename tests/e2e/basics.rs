@@ -175,8 +175,8 @@ pub fn status_shape(lab: &Lab) -> anyhow::Result<()> {
             class_queues(at(end, "/classes")?)?;
         }
     }
-    // six in each router, BIRD in each aggregator, a controller per plane
-    ensure!(list("/programs")?.len() == 12 * 6 + 4 + 2, "{} programs", list("/programs")?.len());
+    // six in each router, BIRD in each aggregator, a controller and a traffic matrix per plane
+    ensure!(list("/programs")?.len() == 12 * 6 + 4 + 2 * 2, "{} programs", list("/programs")?.len());
     for program in list("/programs")? {
         ensure!(*at(program, "/state")? == "running" && at(program, "/pid")?.is_i64(), "{program}");
         ensure!(is_number(at(program, "/restarts")?) && program.get("last_exit").is_some(), "{program}");

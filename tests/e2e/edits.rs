@@ -181,3 +181,59 @@ pub fn edit_capacity(lab: &Lab) -> anyhow::Result<()> {
     up(lab, "ebb-small")?;
     Ok(())
 }
+
+/// Input: plane 1 gets other algorithms; then a controller that ends as soon as it is started; all pairs send meanwhile.
+/// Output: `compare` shows the canary's settings and numbers beside those of plane 2; with the broken one `up` says that nobody
+/// leads plane 1, which goes on forwarding, and plane 2's cycles go on as ever; nothing is lost.
+pub fn o3_canary(lab: &Lab) -> anyhow::Result<()> {
+    let canary =
+        |own: &str| edited(lab, "te:\n  cycle: 5s\n", &format!("overrides:\n  1: {own}\nte:\n  cycle: 5s\n"));
+    let planes = || -> anyhow::Result<Vec<serde_json::Value>> {
+        let document: serde_json::Value = lab.cli.json(&["compare"])?;
+        Ok(document["planes"].as_array().context("planes")?.clone())
+    };
+    let traffic = Traffic::start(lab, &Load::ALL)?;
+    let file = canary("{algorithms: {bronze: hprr}, backup: srlg-rba}")?;
+    let done = up(lab, &file.to_string_lossy())?;
+    ensure!(done.program_changes.len() == 1, "a canary on plane 1 led to {:?}", done.program_changes);
+    mesh::cycle(&lab.cli, 1)?;
+    mesh::cycle(&lab.cli, 2)?;
+    let both = planes()?;
+    note(lab.cli.ok(&["compare"])?.trim_end());
+    let settings = |p: &serde_json::Value| format!("{} {}", p["bronze"], p["backup"]).replace('"', "");
+    ensure!(settings(&both[0]) == "hprr srlg-rba" && settings(&both[1]) == "cspf rba", "{both:?}");
+    for plane in &both {
+        ensure!(
+            plane["protected"].as_u64() > Some(0) && plane["lsps"] == 576 && plane["pairs_failed"] == 0,
+            "{plane}"
+        );
+        ensure!(
+            plane["max_utilisation_permille"].as_u64() > Some(0) && plane["te_us"].as_u64() > Some(0),
+            "{plane}"
+        );
+    }
+
+    let file = canary("{controller_program: /bin/false}")?;
+    let failed = lab.cli.run(&["up", &file.to_string_lossy(), "--timeout", "10"])?;
+    ensure!(failed.code == 124 && failed.stderr.contains("plane 1: no controller leads"), "{failed:?}");
+    let before = planes()?;
+    mesh::cycle(&lab.cli, 2)?;
+    let broken = wait_until(Duration::from_secs(60), "the broken controller to end again and again", || {
+        let now = planes().map_err(|e| format!("{e:#}"))?;
+        if now[0]["restarts"].as_u64() > Some(2) { Ok(now) } else { Err(now[0].to_string()) }
+    })?;
+    ensure!(broken[0]["leader"].is_null() && broken[0]["program"] == "/bin/false", "{}", broken[0]);
+    ensure!(
+        broken[1]["restarts"] == before[1]["restarts"] && broken[1]["pairs_failed"] == 0,
+        "{}",
+        broken[1]
+    );
+    ensure!(broken[1]["cycle"].as_u64() > before[1]["cycle"].as_u64(), "{} then {}", before[1], broken[1]);
+    let status = lab.status()?;
+    let lsps = status.plane(1)?.lsps;
+    ensure!(lsps.programmed == lsps.wanted && status.plane(1)?.traffic.packets > 0, "{lsps:?}");
+    up(lab, "ebb-small")?;
+    mesh::cycle(&lab.cli, 1)?;
+    traffic.stop_lossless("a canary and a broken canary")?;
+    Ok(())
+}

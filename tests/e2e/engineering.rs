@@ -1,12 +1,15 @@
 //! What the controllers place: headroom, residual capacity, disjoint backups.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use router_emu::label::Mesh;
+use serde::Deserialize;
 use tests::mesh::{self, Cycle};
 use tests::model::Model;
-use tests::{Lab, note};
+use tests::traffic::{Load, Traffic};
+use tests::{Lab, note, wait_until};
 
 /// Per cent of what is left that a mesh may use in the default lab, in the order of placement.
 const RESERVED: [(Mesh, u64); 3] = [(Mesh::Gold, 50), (Mesh::Silver, 80), (Mesh::Bronze, 100)];
@@ -133,6 +136,78 @@ pub fn e6_disjoint_backups(lab: &Lab) -> anyhow::Result<()> {
     note(format!(
         "{} bundles; {shared_groups} backups share a risk group for want of another way",
         placed.mesh.len()
+    ));
+    Ok(())
+}
+
+/// A demand as the traffic-matrix service has it.
+#[derive(Debug, Deserialize)]
+struct Measured {
+    src: u8,
+    dst: u8,
+    mesh: u8,
+    bps: u64,
+}
+
+/// Bit/s by source, destination, mesh code.
+type Rates = BTreeMap<(u8, u8, u8), u64>;
+
+/// The matrices of all planes added up.
+fn matrix(lab: &Lab) -> anyhow::Result<Rates> {
+    let mut sum = Rates::new();
+    let helper = lab.cli.bin().join("e2e-helper");
+    for plane in 1..=u8::try_from(lab.status()?.planes.len())? {
+        let (host, _) = lab.controller(plane)?;
+        let socket = format!("/run/testbed/{host}/nhg-tm/nhg-tm.sock");
+        let text = lab.cli.exec(&host, &[helper.to_str().context("path")?, "matrix", &socket])?;
+        for m in serde_json::from_str::<Vec<Measured>>(&text)? {
+            *sum.entry((m.src, m.dst, m.mesh)).or_default() += m.bps;
+        }
+    }
+    Ok(sum)
+}
+
+/// Most that a demand may differ from the load that is offered, per cent.
+const OFF_PERCENT: u64 = 5;
+
+/// Input: all pairs send in all classes at a constant rate.
+/// Output: for every pair and mesh the planes' traffic matrices add up to what is offered (gold with ICP), within a few per
+/// cent, from counters alone.
+pub fn o7_traffic_matrix(lab: &Lab) -> anyhow::Result<()> {
+    /// Bytes of a probe's packet: IPv6 and UDP headers, 200 of payload.
+    const PACKET: u64 = 40 + 8 + 200;
+    // 48 streams: below the thousand packets a second up to which the sender keeps its pace on a busy machine
+    let load = Load { rate: 20, ..Load::ALL };
+    let status: serde_json::Value = lab.cli.json(&["status"])?;
+    let divisor = status["bandwidth_divisor"].as_u64().context("bandwidth_divisor")?;
+    let model = Model::new(&lab.status()?, 1)?;
+    let class = u64::from(load.rate) * PACKET * 8 * divisor;
+    let mut offered = Rates::new();
+    for src in &model.dcs {
+        for dst in model.dcs.iter().filter(|dst| *dst != src) {
+            for (mesh, bps) in [(Mesh::Gold, 2 * class), (Mesh::Silver, class), (Mesh::Bronze, class)] {
+                offered.insert((model.id(src)?, model.id(dst)?, mesh.code()), bps);
+            }
+        }
+    }
+    ensure!(offered.len() == 36, "{} pairs and meshes", offered.len());
+    let traffic = Traffic::start(lab, &load)?;
+    let off = |measured: &Rates| {
+        let each = offered.iter().map(|(pair, &bps)| {
+            let got = measured.get(pair).copied().unwrap_or(0);
+            (got.abs_diff(bps) * 1000 / bps, *pair, got, bps)
+        });
+        each.max()
+    };
+    let worst = wait_until(Duration::from_secs(120), "the matrix to show what is offered", || {
+        let worst = off(&matrix(lab).map_err(|e| format!("{e:#}"))?).ok_or("no pairs")?;
+        if worst.0 <= OFF_PERCENT * 10 { Ok(worst) } else { Err(format!("{worst:?}")) }
+    })?;
+    let report = traffic.stop()?;
+    note(format!(
+        "{} packets; the worst of 36 demands is {} per mille off: {worst:?}",
+        report.sent(),
+        worst.0
     ));
     Ok(())
 }

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 46] = [
+    let on_lab: [(&str, OnLab); 49] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -91,6 +91,8 @@ fn trials() -> Vec<Trial> {
         ("config_unconfirmed", configuration::config_unconfirmed),
         ("o4_canary", configuration::o4_canary),
         ("o4_bad_config_everywhere", configuration::o4_bad_config_everywhere),
+        ("o6_blocked_services", programming::o6_blocked_services),
+        ("o7_traffic_matrix", engineering::o7_traffic_matrix),
         ("kill_lsp_agent", kills::lsp_agent),
         ("kill_route_agent", kills::route_agent),
         ("kill_openr", kills::openr),
@@ -98,6 +100,7 @@ fn trials() -> Vec<Trial> {
         ("kill_bird", kills::bird),
         ("e3_f5_edit_demands", edits::e3_f5_edit_demands),
         ("edit_capacity", edits::edit_capacity),
+        ("o3_canary", edits::o3_canary),
         ("p3_leader_dies_while_it_writes", replicas::p3_leader_dies_while_it_writes),
         ("p5_stale_leader", replicas::p5_stale_leader),
         ("silent_failure", failures::silent_failure),

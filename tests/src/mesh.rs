@@ -20,6 +20,12 @@ pub struct Cycle {
     pub epoch: u64,
     /// Count of cycles of this process.
     pub cycle: u64,
+    /// Time of asking the routers, microseconds.
+    pub snapshot_us: u64,
+    /// Of computing paths.
+    pub te_us: u64,
+    /// Of writing.
+    pub program_us: u64,
     /// Pairs and meshes programmed or unchanged.
     pub pairs_ok: u32,
     /// Pairs and meshes that failed.

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::name::{HostName, LabName, SiteName, SrlgName};
+use crate::name::{HostName, LabName, ProgramPath, SiteName, SrlgName};
 use crate::parse::{At, Entries, Given, Text};
 use crate::scalar::{Ratio, Switch, Whole};
 use crate::units::{Capacity, Period, Rtt};
@@ -131,6 +131,9 @@ pub struct PlaneEntry {
     /// Host on which this plane's controller runs. Without it, plane p takes `h1` of the p-th `dc` by name.
     #[serde(default)]
     pub controller: Given<Text<HostName>>,
+    /// Program that runs as this plane's controllers in place of the testbed's own: a release is tried on one plane first.
+    #[serde(default)]
+    pub controller_program: Given<Text<ProgramPath>>,
     /// Links that differ in this plane.
     #[serde(default)]
     pub links: Vec<At<LinkOverride>>,

@@ -50,10 +50,11 @@ pub(crate) fn generate(spec: &Spec) -> Lab {
         sites: spec.sites.iter().map(site).collect(),
         planes: (1..=planes)
             .zip(&spec.controllers)
-            .map(|(id, (host, algorithms))| Plane {
+            .map(|(id, controller)| Plane {
                 id,
-                controller_hosts: replica_hosts(spec, host),
-                algorithms: algorithms.clone(),
+                controller_hosts: replica_hosts(spec, &controller.host),
+                controller_program: controller.program.clone(),
+                algorithms: controller.algorithms.clone(),
             })
             .collect(),
         nodes,
@@ -181,11 +182,14 @@ fn host(spec: &Spec, site: &SpecSite, number: u16) -> Node {
     let probes = Ipv6Addr::new(0x2001, 0xdb8, u16::from(site.id), number, 1, 0, 0, 0);
     host.local_prefixes = vec![prefix(probes, 80)];
     // One entry however many controllers run here; `Lab::planes` says which.
-    if spec.controllers.iter().any(|(first, _)| replica_hosts(spec, first).contains(&host.name)) {
+    if spec.controllers.iter().any(|c| replica_hosts(spec, &c.host).contains(&host.name)) {
         host.programs.push(ProgramKind::EbbController);
     }
     if matches!(&spec.lock, Lock::Etcd { members } if members.contains(&host.name)) {
         host.programs.push(ProgramKind::Etcd);
+    }
+    if spec.controllers.iter().any(|c| c.host == host.name) {
+        host.programs.push(ProgramKind::NhgTm);
     }
     host
 }

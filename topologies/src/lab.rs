@@ -69,6 +69,9 @@ pub struct Plane {
     /// Hosts on which the replicas of the plane's controller run, in order; there is at least one, and a host can stand
     /// here more than once.
     pub controller_hosts: Vec<String>,
+    /// Program of its controllers if it is not the testbed's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_program: Option<String>,
     /// Algorithms of its controller.
     pub algorithms: Algorithms,
 }
@@ -276,6 +279,8 @@ pub enum ProgramKind {
     EbbController,
     /// A member of the lock service.
     Etcd,
+    /// The traffic-matrix service of a plane.
+    NhgTm,
 }
 
 /// Traffic-engineering settings of the lab.

@@ -84,6 +84,12 @@ impl Lab {
         })
     }
 
+    /// The planes whose traffic matrix is made on a host: that of their first controller.
+    pub fn matrices_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = u8> + 'a {
+        let here = move |plane: &&Plane| plane.controller_hosts.first().is_some_and(|first| first == host);
+        self.planes.iter().filter(here).map(|plane| plane.id)
+    }
+
     /// Hosts of the members of the lock service; none if there is no such service.
     pub fn etcd_members(&self) -> &[String] {
         match &self.lock {

@@ -102,6 +102,36 @@ name!(
     32
 );
 
+/// Path of a program on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramPath(pub String);
+
+impl FromStr for ProgramPath {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        if text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
+            return Ok(Self(text.to_owned()));
+        }
+        let hint = "write the program's whole path, from `/` on: it is started inside the lab";
+        Err(BadValue::new(format!("`{text}` is not the absolute path of a program"), hint))
+    }
+}
+
+impl JsonSchema for ProgramPath {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ProgramPath".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^/.*[^/]$" })
+    }
+}
+
 /// Name of a host, `h1.prn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(pub String);

@@ -13,14 +13,23 @@ pub(crate) struct Spec {
     pub sites: Vec<SpecSite>,
     /// Links by sites and parallel number.
     pub links: Vec<SpecLink>,
-    /// Per plane, the host of its first controller and its algorithms.
-    pub controllers: Vec<(String, Algorithms)>,
+    /// Controllers by plane.
+    pub controllers: Vec<SpecController>,
     /// Controllers of each plane.
     pub replicas: u8,
     pub lock: Lock,
     pub te: TeSettings,
     pub bfd: Option<BfdSettings>,
     pub demands: Vec<DemandFloor>,
+}
+
+/// The controllers of a plane.
+#[derive(Clone, Debug)]
+pub(crate) struct SpecController {
+    /// Host of the first of them.
+    pub host: String,
+    pub program: Option<String>,
+    pub algorithms: Algorithms,
 }
 
 /// A site.

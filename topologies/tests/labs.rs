@@ -333,6 +333,8 @@ fn replicas_go_from_one_data_centre_to_the_next() {
     let programs = |lab: &Lab, host| lab.node(host).unwrap().programs.clone();
     assert_eq!(programs(&lab, "h1.lla"), [ProgramKind::EbbController, ProgramKind::Etcd]);
     assert_eq!(programs(&lab, "h1.prn"), [ProgramKind::EbbController]);
+    let all = [ProgramKind::EbbController, ProgramKind::Etcd, ProgramKind::NhgTm];
+    assert_eq!(programs(&lab, "h1.atn"), all, "the matrix of plane 1 is beside its first controller");
     assert_eq!(lab.controllers_on("h1.atn").collect::<Vec<_>>(), [(1, 1), (1, 5), (2, 4)]);
     // the first host of the plane's own choice, and no service by default
     let lab = with("controllers: {replicas: 2}\noverrides: {1: {controller: h2.frc}}");

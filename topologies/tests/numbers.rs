@@ -138,7 +138,7 @@ fn programs_and_label_tables() {
             Role::Aggregator => {
                 assert_eq!((&node.programs[..], node.platform_labels), (&[ProgramKind::Bird][..], 0));
             }
-            Role::Host => assert_eq!(node.programs.len(), controlled.min(1)),
+            Role::Host => assert_eq!(node.programs.len(), 2 * controlled.min(1)),
         }
     }
     // Plane p: first host of the p-th data centre by name.

@@ -70,7 +70,7 @@ impl AgentError {
 /// Answer of an agent.
 pub type Answer<T> = Result<T, AgentError>;
 
-/// The agents of a plane, addressed by router name. Every call ends by its deadline.
+/// The agents of a plane, addressed by router name, and its traffic-matrix service. Every call ends by its deadline.
 pub trait Agents {
     /// openr: the whole key-value store under `adj:`.
     fn store(&self, router: &str) -> impl Future<Output = Answer<Vec<proto::KeyValue>>> + Send;
@@ -94,8 +94,8 @@ pub trait Agents {
         router: &str,
         request: proto::ProgramMapRequest,
     ) -> impl Future<Output = Answer<()>> + Send;
-    /// route-agent: bytes from the fabric by destination and mesh.
-    fn traffic(&self, router: &str) -> impl Future<Output = Answer<proto::GetTrafficReply>> + Send;
+    /// nhg-tm: the traffic matrix; `None` if the plane has no such service.
+    fn matrix(&self) -> impl Future<Output = Answer<Option<proto::GetMatrixReply>>> + Send;
 }
 
 /// Agents that are written to only while the lease of the lead lasts. What is under way when it ends is refused by the
@@ -141,7 +141,7 @@ impl<A: Agents + Sync> Agents for Leased<'_, A> {
         self.agents.program_map(router, request).await
     }
 
-    async fn traffic(&self, router: &str) -> Answer<proto::GetTrafficReply> {
-        self.agents.traffic(router).await
+    async fn matrix(&self) -> Answer<Option<proto::GetMatrixReply>> {
+        self.agents.matrix().await
     }
 }

@@ -1,16 +1,19 @@
 //! Asks all routers at once, waits for none of them longer than a deadline.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 use futures::stream::FuturesUnordered;
-use router_emu::proto::{DumpBundlesReply, GetTrafficReply, KeyValue};
+use router_emu::proto::{DumpBundlesReply, GetMatrixReply, KeyValue};
 
-use crate::agents::{Agents, Answer};
+use crate::agents::{AgentError, Agents, Answer};
 use crate::config::ControllerConfig;
 use crate::fleet::Fleet;
+use crate::grpc::NHG_TM;
 use crate::topology::merge;
 
 /// Stores to merge: a router that has just restarted may know only itself, two rarely restart at once.
@@ -21,8 +24,11 @@ const HEDGE: Duration = Duration::from_millis(300);
 /// Time to wait for a second store once there is one: it is worth having, not worth a cycle.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How much later than the rest of the snapshot the traffic matrix may be.
+const LATE: Duration = Duration::from_millis(50);
+
 /// What the routers said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Collected {
     /// Merged store.
     pub store: BTreeMap<String, KeyValue>,
@@ -30,8 +36,8 @@ pub struct Collected {
     pub stores_from: Vec<String>,
     /// Bundles and maps.
     pub fleet: Fleet,
-    /// Counters by source site.
-    pub traffic: BTreeMap<u8, GetTrafficReply>,
+    /// The traffic matrix, if there is a service for it.
+    pub matrix: Answer<Option<GetMatrixReply>>,
     /// What was not answered.
     pub errors: Vec<String>,
 }
@@ -42,22 +48,36 @@ pub async fn collect<A: Agents>(agents: &A, config: &ControllerConfig, last_good
     order.sort_by_key(|name| last_good.iter().position(|g| g == name).unwrap_or(usize::MAX));
     let bundles = join_all(config.routers.iter().map(|r| agents.bundles(&r.name, r.is_dc)));
     let maps = join_all(config.dcs().map(|r| agents.map(&r.name)));
-    let traffic = join_all(config.dcs().map(|r| agents.traffic(&r.name)));
-    let (stores, bundles, maps, traffic) = futures::join!(stores(agents, &order), bundles, maps, traffic);
+    let snapshot = async { futures::join!(stores(agents, &order), bundles, maps) };
+    let ((stores, bundles, maps), matrix) = beside(snapshot, agents.matrix()).await;
 
-    let mut collected = Collected::default();
     let (stores, mut errors) = stores;
-    let (names, stores): (Vec<String>, Vec<Vec<KeyValue>>) = stores.into_iter().unzip();
-    collected.stores_from = names;
-    collected.store = merge(stores);
+    let (stores_from, stores): (Vec<String>, Vec<Vec<KeyValue>>) = stores.into_iter().unzip();
     let all = config.routers.iter().map(|r| r.name.clone());
     let bundles: BTreeMap<String, DumpBundlesReply> = keep(all.zip(bundles), &mut errors);
     let maps = keep(config.dcs().map(|r| r.name.clone()).zip(maps), &mut errors);
     let maps = maps.into_iter().map(|(router, reply)| (router, (reply.epoch, reply.map))).collect();
-    collected.fleet = Fleet::new(bundles, maps);
-    collected.traffic = keep(config.dcs().map(|r| r.site).zip(traffic), &mut errors);
-    collected.errors = errors;
-    collected
+    Collected { store: merge(stores), stores_from, fleet: Fleet::new(bundles, maps), matrix, errors }
+}
+
+/// The snapshot, and the matrix if that is there by then: no cycle waits for a service that it can do without.
+async fn beside<S>(
+    snapshot: impl Future<Output = S>,
+    matrix: impl Future<Output = Answer<Option<GetMatrixReply>>>,
+) -> (S, Answer<Option<GetMatrixReply>>) {
+    let (snapshot, matrix) = (pin!(snapshot), pin!(matrix));
+    match select(snapshot, matrix).await {
+        Either::Right((matrix, snapshot)) => (snapshot.await, matrix),
+        Either::Left((snapshot, matrix)) => {
+            let late = || AgentError::Silent {
+                router: NHG_TM.to_owned(),
+                call: "GetMatrix",
+                message: "no answer by the end of the snapshot".to_owned(),
+            };
+            let matrix = tokio::time::timeout(LATE, matrix).await;
+            (snapshot, matrix.unwrap_or_else(|_| Err(late())))
+        }
+    }
 }
 
 /// Stores of the first routers to answer, and what the others said until then.

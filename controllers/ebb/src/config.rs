@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_emu::config::CONTROLLER_PORT;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use te::{Mesh, TeSettings};
 
@@ -34,14 +35,14 @@ pub struct ControllerConfig {
     /// Demands that are planned for even when less is measured.
     #[serde(default)]
     pub demands: Vec<DemandFloor>,
-    /// Real bits per emulated bit: measured rates are multiplied by it.
-    #[serde(default = "one")]
-    pub bandwidth_divisor: u64,
-    /// Weight of a new rate sample in the smoothed demand, per cent: `smoothed = w * sample + (1 - w) * smoothed`.
-    #[serde(default = "default_sample_percent")]
-    pub sample_percent: u8,
-    /// Folder with the statistics file `cycles.jsonl`.
+    /// Where the plane's traffic-matrix service (`nhg-tm`) is; without one, `demands` is all there is.
+    #[serde(default)]
+    pub matrix: Option<SocketAddr>,
+    /// Folder for what this replica alone keeps.
     pub state_dir: PathBuf,
+    /// File to which the statistics of cycles are appended; `cycles.jsonl` in `state_dir` by default.
+    #[serde(default)]
+    pub stats: Option<PathBuf>,
     /// Folder that all replicas of the plane see: the drain database `drains.db`, and the embedded lock with its epoch.
     pub plane_dir: PathBuf,
     /// What makes sure that one replica leads.
@@ -116,30 +117,28 @@ fn default_cycle_ms() -> u64 {
 fn default_max_labels() -> u8 {
     3
 }
-fn default_sample_percent() -> u8 {
-    50
-}
 fn default_retire_delay_ms() -> u64 {
     500
 }
 fn default_rpc_timeout_ms() -> u64 {
     2_000
 }
-fn one() -> u64 {
-    1
-}
 fn first() -> u8 {
     1
+}
+
+/// Reads a configuration file; the error names the file and the place in it.
+pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| anyhow::anyhow!("cannot read the configuration {}: {e}", path.display()))?;
+    serde_json::from_str(&text)
+        .map_err(|e| anyhow::anyhow!("{}:{}:{}: {e}", path.display(), e.line(), e.column()))
 }
 
 impl ControllerConfig {
     /// Reads and checks a configuration file; the error names the file and the place in it.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            anyhow::anyhow!("cannot read the controller configuration {}: {e}", path.display())
-        })?;
-        let config: Self = serde_json::from_str(&text)
-            .map_err(|e| anyhow::anyhow!("{}:{}:{}: {e}", path.display(), e.line(), e.column()))?;
+        let config: Self = read(path)?;
         config.check().map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
         Ok(config)
     }
@@ -167,7 +166,6 @@ impl ControllerConfig {
         }
         let positive = [
             ("max_labels", u64::from(self.max_labels)),
-            ("bandwidth_divisor", self.bandwidth_divisor),
             ("rpc_timeout_ms", self.rpc_timeout_ms),
             ("te.lsps", u64::from(self.te.lsps)),
         ];
@@ -192,9 +190,6 @@ impl ControllerConfig {
                 ));
             }
         }
-        if !(1..=100).contains(&self.sample_percent) {
-            return Err(format!("sample_percent is {}; it must be 1 to 100", self.sample_percent));
-        }
         Ok(())
     }
 
@@ -206,6 +201,11 @@ impl ControllerConfig {
     /// Path of the unix socket.
     pub fn socket(&self) -> PathBuf {
         self.run_dir.join("ebb-controller.sock")
+    }
+
+    /// The file of statistics.
+    pub fn stats(&self) -> PathBuf {
+        self.stats.clone().unwrap_or_else(|| self.state_dir.join("cycles.jsonl"))
     }
 
     /// Deadline of every RPC.
@@ -242,7 +242,7 @@ mod tests {
         ],
         "te": {"classes": [{"mesh": "gold", "reserved_percent": 50}], "lsps": 16},
         "demands": [{"src_site": 1, "dst_site": 2, "mesh": "gold", "bps": 10000000000}],
-        "bandwidth_divisor": 100000,
+        "matrix": "[2001:db8:1:1::1]:60302",
         "state_dir": "/var/lib/ebb", "run_dir": "/run/ebb", "plane_dir": "/srv/ebb"
     }"#;
 

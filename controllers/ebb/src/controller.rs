@@ -9,7 +9,7 @@ use router_emu::proto;
 use te::LspMesh;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agents::{Agents, Leased};
+use crate::agents::{Agents, Answer, Leased};
 use crate::collect::{Collected, collect};
 use crate::config::ControllerConfig;
 use crate::drains::{Drains, Row};
@@ -18,7 +18,7 @@ use crate::fence::{Bid, Lock};
 use crate::plan::{Plan, Unit, bundles};
 use crate::stats::{CycleStats, StatsSink};
 use crate::topology::Topology;
-use crate::traffic::{Pair, TrafficMatrix};
+use crate::traffic::{self, Pair};
 
 /// Errors kept for `GetState`; the rest is in the log.
 const ERRORS_KEPT: usize = 32;
@@ -26,6 +26,9 @@ const ERRORS_KEPT: usize = 32;
 const START_UP: Duration = Duration::from_secs(1);
 /// Pause between two tries to get the leader's lock.
 const LOCK_RETRY: Duration = Duration::from_secs(1);
+
+/// Age of a router's counters in the traffic matrix from which on cycles say so, milliseconds.
+const STALE_MS: u64 = 10_000;
 
 /// The last cycle, for whoever asks.
 #[derive(Debug, Default)]
@@ -63,7 +66,9 @@ pub struct Controller<A, L> {
     drains: Drains,
     /// Rows as read last, for cycles in which the database does not answer.
     drained: Vec<Row>,
-    matrix: TrafficMatrix,
+    /// Traffic as the service told it last, for cycles in which it does not answer, and when that was.
+    measured: BTreeMap<Pair, u64>,
+    measured_at: Option<Instant>,
     /// Epoch while leading, and whether a cycle has confirmed it.
     epoch: Option<(u64, bool)>,
     last_good: Vec<String>,
@@ -94,7 +99,8 @@ impl<A: Agents + Sync, L: Lock> Controller<A, L> {
             shared,
             drains,
             drained: Vec::new(),
-            matrix: TrafficMatrix::default(),
+            measured: BTreeMap::new(),
+            measured_at: None,
             epoch: None,
             last_good: Vec::new(),
             cycle: 0,
@@ -219,6 +225,7 @@ impl<A: Agents + Sync, L: Lock> Controller<A, L> {
         if let Err(e) = self.read_drains() {
             errors.push(format!("drain database: {e:#}; drains are those of an earlier cycle"));
         }
+        self.read_matrix(&collected.matrix, &mut errors);
         let start = Instant::now();
         let computed = match self.compute(&collected) {
             Ok(computed) => computed,
@@ -268,6 +275,31 @@ impl<A: Agents + Sync, L: Lock> Controller<A, L> {
         Ok(raised)
     }
 
+    /// Takes the traffic matrix over; without an answer the one before stays.
+    fn read_matrix(&mut self, answer: &Answer<Option<proto::GetMatrixReply>>, errors: &mut Vec<String>) {
+        match answer {
+            Ok(None) => {}
+            Ok(Some(reply)) => {
+                self.measured = traffic::measured(reply);
+                self.measured_at = Some(Instant::now());
+                for source in reply.sources.iter().filter(|s| s.age_ms > STALE_MS) {
+                    let router =
+                        u8::try_from(source.site).ok().and_then(|site| self.config.router_of_site(site));
+                    let router = router.map_or_else(|| source.site.to_string(), |r| r.name.clone());
+                    let (seconds, why) = (source.age_ms / 1000, &source.error);
+                    errors.push(format!("traffic matrix: no counters of {router} for {seconds} s ({why})"));
+                }
+            }
+            Err(e) => {
+                let known = self.measured_at.map_or_else(
+                    || "none is known, demands are those of the configuration".to_owned(),
+                    |at| format!("the one of {} s ago is used", at.elapsed().as_secs()),
+                );
+                errors.push(format!("traffic matrix: {e}; {known}"));
+            }
+        }
+    }
+
     fn read_drains(&mut self) -> anyhow::Result<()> {
         self.drained = self.drains.rows()?;
         Ok(())
@@ -280,10 +312,7 @@ impl<A: Agents + Sync, L: Lock> Controller<A, L> {
         }
         self.last_good.clone_from(&collected.stores_from);
         let topology = Topology::build(&collected.store, &self.config, &self.drained)?;
-        for (&site, reply) in &collected.traffic {
-            self.matrix.update(site, reply, &self.config);
-        }
-        let demands = self.matrix.demands(&self.config);
+        let demands = traffic::demands(&self.measured, &self.config);
         let node = |site| {
             let router = self.config.router_of_site(site);
             router.and_then(|r| topology.graph.find_node(&r.name))
@@ -353,6 +382,8 @@ impl<A: Agents + Sync, L: Lock> Controller<A, L> {
             drains: self.drained.iter().map(Row::to_wire).collect(),
             leading: self.epoch.is_some(),
             name: self.config.name.clone(),
+            protected: stats.protected,
+            max_utilisation_permille: stats.max_utilisation_permille,
         };
         *self.shared.lock() = (state.clone(), Arc::new(plan));
         state

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use router_emu::config::{CONFIG_AGENT_PORT, LSP_AGENT_PORT, OPENR_PORT, ROUTE_AGENT_PORT};
 use router_emu::proto::{
-    self, lsp_agent_client::LspAgentClient, openr_ctrl_client::OpenrCtrlClient,
+    self, lsp_agent_client::LspAgentClient, nhg_tm_client::NhgTmClient, openr_ctrl_client::OpenrCtrlClient,
     route_agent_client::RouteAgentClient,
 };
 use router_emu::rpc::{tcp_channel, unix_channel};
@@ -17,18 +17,25 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::agents::{AgentError, Agents, Answer};
-use crate::config::ControllerConfig;
+use crate::config::RouterEntry;
 
 mod rollout;
 
 /// Largest answer: a dump of all bundles with paths of a router in a large plane.
 const MAX_ANSWER: usize = 64 << 20;
 
+/// Stands for the traffic-matrix service where routers are named.
+pub const NHG_TM: &str = "nhg-tm";
+/// Longest wait for the traffic matrix.
+const MATRIX_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How to reach a router's agents.
 #[derive(Clone, Debug)]
 pub enum Reach {
     /// In-band: TCP to the loopback.
     Loopback(std::net::Ipv6Addr),
+    /// In-band: TCP to this address.
+    Service(SocketAddr),
     /// The unix sockets in the router's run folder.
     Sockets(PathBuf),
 }
@@ -40,6 +47,7 @@ enum Agent {
     Lsp,
     Route,
     Config,
+    NhgTm,
 }
 
 /// The agents over gRPC; channels are made when first used.
@@ -51,10 +59,17 @@ pub struct GrpcAgents {
 }
 
 impl GrpcAgents {
-    /// In-band to all routers of the configuration.
-    pub fn new(config: &ControllerConfig) -> Self {
-        let reach = config.routers.iter().map(|r| (r.name.clone(), Reach::Loopback(r.loopback)));
-        Self::with_reach(reach.collect(), config.rpc_timeout())
+    /// In-band to all these routers.
+    pub fn new(routers: &[RouterEntry], timeout: Duration) -> Self {
+        let reach = routers.iter().map(|r| (r.name.clone(), Reach::Loopback(r.loopback)));
+        Self::with_reach(reach.collect(), timeout)
+    }
+
+    /// With a traffic-matrix service.
+    #[must_use]
+    pub fn with_matrix(mut self, service: Option<SocketAddr>) -> Self {
+        self.reach.extend(service.map(|address| (NHG_TM.to_owned(), Reach::Service(address))));
+        self
     }
 
     /// With the ways given.
@@ -69,10 +84,19 @@ impl GrpcAgents {
             .ok_or_else(|| Status::not_found("no such router in the controller's configuration"))?;
         let make = || match reach {
             Reach::Loopback(address) => tcp_channel(SocketAddr::from((*address, agent.port()))),
+            Reach::Service(address) => tcp_channel(*address),
             Reach::Sockets(folder) => unix_channel(folder.join(agent.socket())),
         };
         let mut channels = self.channels.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(channels.entry((router.to_owned(), agent)).or_insert_with(make).clone())
+    }
+
+    /// route-agent: bytes from the fabric by destination and mesh.
+    pub async fn traffic(&self, router: &str) -> Answer<proto::GetTrafficReply> {
+        let get = |channel| async move {
+            RouteAgentClient::new(channel).get_traffic(proto::GetTrafficRequest {}).await
+        };
+        self.call(router, Agent::Route, "GetTraffic", get).await
     }
 
     fn forget(&self, router: &str, agent: Agent) {
@@ -91,20 +115,51 @@ impl GrpcAgents {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>> + Send,
     {
+        self.call_within(self.timeout, router, agent, name, run).await
+    }
+
+    async fn call_within<T, F>(
+        &self,
+        timeout: Duration,
+        router: &str,
+        agent: Agent,
+        name: &'static str,
+        run: impl FnOnce(Channel) -> F + Send,
+    ) -> Answer<T>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>> + Send,
+    {
         let status = match self.channel(router, agent) {
             Err(status) => status,
-            Ok(channel) => match tokio::time::timeout(self.timeout, run(channel)).await {
-                Ok(Ok(reply)) => return Ok(reply.into_inner()),
-                Ok(Err(status)) => status,
-                Err(_) => {
-                    // a connection over a broken path wakes up only after TCP's backed-off retransmission: the next
-                    // call makes a new one
-                    self.forget(router, agent);
-                    Status::deadline_exceeded(format!("no answer in {} ms", self.timeout.as_millis()))
+            Ok(channel) => {
+                // also if the caller does not wait for the deadline
+                let unanswered = Unanswered { agents: self, router, agent };
+                let answer = tokio::time::timeout(timeout, run(channel)).await;
+                if answer.is_ok() {
+                    std::mem::forget(unanswered);
                 }
-            },
+                match answer {
+                    Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                    Ok(Err(status)) => status,
+                    Err(_) => Status::deadline_exceeded(format!("no answer in {} ms", timeout.as_millis())),
+                }
+            }
         };
         Err(in_words(router, name, &status))
+    }
+}
+
+/// A call under way. Dropped without an answer, it takes its connection with it: one over a broken path wakes up only
+/// after TCP's backed-off retransmission, and the next call makes a new one.
+struct Unanswered<'a> {
+    agents: &'a GrpcAgents,
+    router: &'a str,
+    agent: Agent,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.agents.forget(self.router, self.agent);
     }
 }
 
@@ -115,6 +170,8 @@ impl Agent {
             Self::Lsp => LSP_AGENT_PORT,
             Self::Route => ROUTE_AGENT_PORT,
             Self::Config => CONFIG_AGENT_PORT,
+            // reached by its whole address
+            Self::NhgTm => 0,
         }
     }
 
@@ -124,6 +181,7 @@ impl Agent {
             Self::Lsp => "lsp-agent.sock",
             Self::Route => "route-agent.sock",
             Self::Config => "config-agent.sock",
+            Self::NhgTm => "nhg-tm.sock",
         }
     }
 }
@@ -184,10 +242,16 @@ impl Agents for GrpcAgents {
         self.call(router, Agent::Route, "ProgramMap", program).await.map(|_| ())
     }
 
-    async fn traffic(&self, router: &str) -> Answer<proto::GetTrafficReply> {
+    async fn matrix(&self) -> Answer<Option<proto::GetMatrixReply>> {
+        if !self.reach.contains_key(NHG_TM) {
+            return Ok(None);
+        }
         let get = |channel| async move {
-            RouteAgentClient::new(channel).get_traffic(proto::GetTrafficRequest {}).await
+            let mut client = NhgTmClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+            client.get_matrix(proto::GetMatrixRequest {}).await
         };
-        self.call(router, Agent::Route, "GetTraffic", get).await
+        // the matrix of the cycle before is nearly as good: nothing waits long for a new one
+        let timeout = self.timeout.min(MATRIX_TIMEOUT);
+        self.call_within(timeout, NHG_TM, Agent::NhgTm, "GetMatrix", get).await.map(Some)
     }
 }

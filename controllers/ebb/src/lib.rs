@@ -8,8 +8,7 @@
 //! `router-emu`), and anything of the testbed: this program runs against any routers that speak the RPC.
 //!
 //! The controller keeps nothing that it could not lose: versions and paths are read back from the routers in every cycle,
-//! so a new process continues where the last one stopped. Smoothed demands are the one exception; without them the first
-//! cycle works with the configured floor.
+//! so a new process continues where the last one stopped. Smoothed demands are kept by a service of their own ([`nhg_tm`]).
 
 pub mod agents;
 pub mod collect;
@@ -20,6 +19,7 @@ pub mod driver;
 pub mod fence;
 pub mod fleet;
 pub mod grpc;
+pub mod nhg_tm;
 pub mod plan;
 pub mod rollout;
 pub mod service;

@@ -9,12 +9,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{FakeLock, FakePlane, config, ring};
-use ebb::agents::{AgentError, Agents};
+use ebb::agents::{AgentError, Agents, Answer};
 use ebb::controller::Controller;
 use ebb::drains::Drains;
-use ebb::grpc::{GrpcAgents, Reach};
+use ebb::grpc::{GrpcAgents, NHG_TM, Reach};
+use ebb::nhg_tm::{NhgTmConfig, Service as TrafficService};
 use ebb::service::Service;
 use ebb::stats::StatsSink;
+use ebb::traffic::Scale;
 use router_emu::proto::{
     self, ebb_controller_client::EbbControllerClient, lsp_agent_server as lsp, openr_ctrl_server as openr,
     route_agent_server as route,
@@ -129,7 +131,7 @@ impl route::RouteAgent for Served {
         &self,
         _: Request<proto::GetTrafficRequest>,
     ) -> Result<Response<proto::GetTrafficReply>, Status> {
-        self.plane.traffic(&self.router).await.map(Response::new).map_err(status)
+        Ok(Response::new(self.plane.lock().routers[&self.router].traffic.clone()))
     }
 }
 
@@ -239,5 +241,81 @@ fn errors_are_told_apart() {
         plane.lock().routers.get_mut(&names[0]).unwrap().epoch = 9;
         let old = proto::ProgramBundleRequest { epoch: 8, ..Default::default() };
         assert!(matches!(agents.program(&names[0], old).await, Err(AgentError::Fenced { .. })));
+    });
+}
+
+/// Input: counters that grow; then the service dead, then hung. Output: demands of a cycle are what was counted, once the service
+/// has seen it; without the service they stay what they were, and the cycle says so; nothing fails.
+#[test]
+fn the_traffic_matrix_is_a_service_that_may_be_dead_or_hung() {
+    block_on(async {
+        let c = config(10, 5);
+        let plane = FakePlane::new(&c, ring(10, &[]));
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<String> = c.routers.iter().map(|r| r.name.clone()).collect();
+        let mut reach = serve_plane(dir.path(), &plane, &names);
+        let tm = NhgTmConfig {
+            plane: 1,
+            routers: c.routers.clone(),
+            poll_ms: 5,
+            scale: Scale { bandwidth_divisor: 1000, sample_percent: 100 },
+            rpc_timeout_ms: 2_000,
+            run_dir: dir.path().to_owned(),
+        };
+        let service = TrafficService::new(&tm);
+        // dies whole, with its connections, as a process does
+        let process =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let served = service.clone();
+        let polled = reach.clone();
+        let socket = tm.socket();
+        let listens = socket.clone();
+        process.spawn(async move {
+            serve(&listens, Server::builder().add_service(served.into_server()));
+            service.poll(&tm, &GrpcAgents::with_reach(polled, Duration::from_secs(2))).await;
+        });
+        reach.insert(NHG_TM.into(), Reach::Sockets(dir.path().to_owned()));
+        let agents = GrpcAgents::with_reach(reach, Duration::from_secs(2));
+        let count = |at_ns: u64, bytes: u64| {
+            let counter = proto::TrafficCounter { dst_site: 6, mesh: 2, bytes, packets: 0 };
+            let reply = proto::GetTrafficReply { at_ns, counters: vec![counter] };
+            plane.lock().routers.get_mut(&names[0]).unwrap().traffic = reply;
+        };
+        count(1_000_000_000, 500);
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        let mut seconds = 1;
+        // not there at first
+        let known = |answer: Answer<Option<proto::GetMatrixReply>>| {
+            answer.ok().flatten().is_some_and(|m| m.demands.iter().any(|d| d.bps == 8_000_000))
+        };
+        while !known(agents.matrix().await) {
+            assert!(std::time::Instant::now() < until, "{:?}", agents.matrix().await);
+            // grows by 1000 bytes a second by the router's own clock
+            seconds += 1;
+            count(seconds * 1_000_000_000, 500 + seconds * 1000);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let (sink, drains) = (StatsSink::none(), Drains::in_memory().unwrap());
+        let mut ctl = Controller::new(c, agents, FakeLock::default(), sink, drains);
+        let gold = |state: &proto::ControllerState| {
+            let of = |d: &&proto::Demand| (d.src_site, d.dst_site, d.mesh) == (1, 6, 2);
+            state.demands.iter().find(of).unwrap().bps
+        };
+        let state = ctl.cycle().await;
+        assert_eq!((gold(&state), state.pairs_failed), (8_000_000, 0), "{:?}", state.errors);
+        assert_eq!(state.errors, Vec::<String>::new());
+
+        process.shutdown_background();
+        for hung in [false, true] {
+            std::fs::remove_file(&socket).unwrap();
+            let _listener = hung.then(|| UnixListener::bind(&socket).unwrap());
+            if !hung {
+                std::fs::write(&socket, "").unwrap();
+            }
+            let state = ctl.cycle().await;
+            assert_eq!((gold(&state), state.pairs_ok, state.pairs_failed), (8_000_000, 6, 0));
+            let said = state.errors.iter().any(|e| e.starts_with("traffic matrix: nhg-tm: GetMatrix"));
+            assert!(said && state.errors[0].ends_with("s ago is used"), "{:?}", state.errors);
+        }
     });
 }

@@ -88,6 +88,8 @@ pub enum Request {
     },
     /// The lab is about to be taken down: note it.
     Farewell,
+    /// The planes' controllers and what they made of their last cycle, side by side, as JSON.
+    Compare,
 }
 
 /// What can be done to a link.

@@ -109,6 +109,8 @@ pub enum Command {
     },
     /// Run one controller cycle now and show its result
     Cycle(Cycle),
+    /// Show the planes' controllers and their last cycles side by side
+    Compare,
     /// Send sequence-numbered streams between hosts and report what was lost, and when
     Probe(Probe),
     /// What `up` would do, with the reason for each step
@@ -279,7 +281,7 @@ pub enum ProgramVerb {
 /// Which programs.
 #[derive(Clone, Debug, Args)]
 pub struct ProgramArgs {
-    /// Program: openr, fib-agent, lsp-agent, route-agent, ebb-controller, bird, etcd; `ebb-controller-1` means all replicas of
+    /// Program: openr, fib-agent, lsp-agent, route-agent, ebb-controller, nhg-tm, bird, etcd; `ebb-controller-1` means all replicas of
     /// plane 1
     pub program: String,
     /// Nodes by selector; every node that has the program if left out

@@ -83,6 +83,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
             Command::Undrain(args) => operate::drain(&global, args, false).await,
             Command::Config { action } => config::config(&global, action).await,
             Command::Cycle(args) => operate::cycle(&global, args).await,
+            Command::Compare => operate::compare(&global).await,
             Command::Probe(args) => probe::probe(&global, args).await,
             _ => Err(Failure::new(Code::Internal, "command not dispatched").into()),
         }

@@ -195,17 +195,34 @@ pub async fn drain(global: &Global, args: DrainArgs, drain: bool) -> anyhow::Res
     perform(global, &running, request).await
 }
 
-/// `cycle`.
-pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
-    let running = Running::find_answering(global).await?;
+/// `compare`.
+pub async fn compare(global: &Global) -> anyhow::Result<u8> {
+    let document = fetch_document(&Running::find_answering(global).await?, Request::Compare).await?;
+    if global.format == Format::Json {
+        show::json(&document)?;
+    } else {
+        show::print(show::compare(show::Paint::of_stdout(), &document))?;
+    }
+    Ok(0)
+}
+
+async fn fetch_document(running: &Running, request: Request) -> anyhow::Result<serde_json::Value> {
     let mut document = serde_json::Value::Null;
     running
-        .call(Request::Cycle { plane: args.plane, with_mesh: args.mesh }, |reply| {
+        .call(request, |reply| {
             if let Reply::Document(d) = reply {
                 document = d;
             }
         })
         .await?;
+    Ok(document)
+}
+
+/// `cycle`.
+pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
+    let running = Running::find_answering(global).await?;
+    let document =
+        fetch_document(&running, Request::Cycle { plane: args.plane, with_mesh: args.mesh }).await?;
     if global.format == Format::Json {
         show::json(&document)?;
         return Ok(0);

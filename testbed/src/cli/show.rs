@@ -362,6 +362,45 @@ fn hops(lsp: &serde_json::Value, name: &str) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(" ") }
 }
 
+/// Values that are compared, in the order of `compare`'s table.
+const COMPARED: [&str; 17] = [
+    "program",
+    "gold",
+    "silver",
+    "bronze",
+    "backup",
+    "leader",
+    "restarts",
+    "cycle",
+    "snapshot_us",
+    "te_us",
+    "program_us",
+    "pairs_ok",
+    "pairs_failed",
+    "lsps",
+    "protected",
+    "unrouted",
+    "max_utilisation_permille",
+];
+
+/// The planes for a terminal: a column each, a row a value.
+pub fn compare(paint: Paint, document: &serde_json::Value) -> String {
+    let planes = document["planes"].as_array().map_or(&[][..], Vec::as_slice);
+    let cell = |value: &serde_json::Value| match value {
+        serde_json::Value::Null => "-".to_owned(),
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let row = |name: &str| {
+        let cells = planes.iter().map(|plane| cell(&plane[name]));
+        [name.to_owned()].into_iter().chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = COMPARED.iter().map(|name| row(name)).collect();
+    let header: Vec<String> = planes.iter().map(|p| format!("PLANE {}", p["plane"])).collect();
+    let header: Vec<&str> = [""].into_iter().chain(header.iter().map(String::as_str)).collect();
+    table(paint, &header, &rows)
+}
+
 /// `93784` as `1d 2h 3m`.
 fn duration(seconds: u64) -> String {
     match seconds {

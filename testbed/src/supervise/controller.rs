@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use ebb::config::{ControllerConfig, DemandFloor, LockConfig, RouterEntry};
 use ebb::fence::etcd::CLIENT_PORT;
+use ebb::nhg_tm::NhgTmConfig;
+use ebb::traffic::Scale;
 use router_emu::label::Sid;
 use router_emu::proto::{ControllerState, Path as LspPath};
 use serde_json::{Value, json};
 use te::{ClassSettings, Mesh, TeSettings};
-use topologies::lab::{Lab, Role, SiteKind};
+use topologies::lab::{Lab, Node, Role, SiteKind};
 
 use super::files::run_dir;
 
@@ -81,11 +83,50 @@ fn lock(lab: &Lab, host: &str) -> LockConfig {
     }
 }
 
+/// The traffic-matrix service of a plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Name of its program, unique on the host.
+    pub program: String,
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Its configuration.
+    pub config: NhgTmConfig,
+}
+
+/// The traffic-matrix service of `plane`, beside its first controller.
+pub fn matrix(lab: &Lab, plane: u8) -> Option<Matrix> {
+    let host = lab.plane(plane)?.controller_hosts.first()?;
+    let alone = lab.matrices_on(host).count() == 1;
+    let program = if alone { "nhg-tm".to_owned() } else { format!("nhg-tm-{plane}") };
+    let config = NhgTmConfig {
+        plane,
+        routers: routers(lab, plane),
+        poll_ms: 1_000,
+        scale: Scale { bandwidth_divisor: lab.bandwidth_divisor, ..Scale::default() },
+        rpc_timeout_ms: 2_000,
+        run_dir: run_dir(host).join(&program),
+    };
+    let address = SocketAddr::from((lab.node(host)?.address, config.port()));
+    Some(Matrix { program, address, config })
+}
+
+/// The routers of a plane as its services know them.
+fn routers(lab: &Lab, plane: u8) -> Vec<RouterEntry> {
+    let is_dc = |site: &str| lab.sites.iter().any(|s| s.name == site && s.kind == SiteKind::Dc);
+    let routers = lab.nodes.iter().filter(|n| n.role == Role::Router && n.plane == Some(plane));
+    let entry = |r: &Node| RouterEntry {
+        name: r.name.clone(),
+        site: r.site_id,
+        is_dc: is_dc(&r.site),
+        loopback: r.address,
+    };
+    routers.map(entry).collect()
+}
+
 /// The configuration of a controller.
 pub fn config(lab: &Lab, replica: &Replica) -> ControllerConfig {
     let plane = replica.plane;
-    let is_dc = |site: &str| lab.sites.iter().any(|s| s.name == site && s.kind == SiteKind::Dc);
-    let routers = lab.nodes.iter().filter(|n| n.role == Role::Router && n.plane == Some(plane));
     let planes = u64::try_from(lab.planes.len()).unwrap_or(1).max(1);
     let site = |name: &str| lab.sites.iter().find(|s| s.name == name).map(|s| s.id);
     let demands = lab.demands.iter().filter_map(|d| {
@@ -101,14 +142,7 @@ pub fn config(lab: &Lab, replica: &Replica) -> ControllerConfig {
         plane,
         replica: replica.number,
         name: replica.name(),
-        routers: routers
-            .map(|r| RouterEntry {
-                name: r.name.clone(),
-                site: r.site_id,
-                is_dc: is_dc(&r.site),
-                loopback: r.address,
-            })
-            .collect(),
+        routers: routers(lab, plane),
         cycle_ms: u64::try_from(lab.te.cycle.as_millis()).unwrap_or(u64::MAX),
         te: TeSettings {
             classes: classes
@@ -123,8 +157,8 @@ pub fn config(lab: &Lab, replica: &Replica) -> ControllerConfig {
         },
         max_labels: lab.te.max_labels,
         demands: demands.collect(),
-        bandwidth_divisor: lab.bandwidth_divisor,
-        sample_percent: 50,
+        matrix: matrix(lab, plane).map(|service| service.address),
+        stats: None,
         state_dir: replica.dir.join("state"),
         plane_dir: run_dir(&format!("plane{plane}")),
         lock: lock(lab, &replica.host),

@@ -92,6 +92,7 @@ fn kind_name(kind: ProgramKind) -> &'static str {
         ProgramKind::ConfigAgent => "config-agent",
         ProgramKind::EbbController => "ebb-controller",
         ProgramKind::Etcd => "etcd",
+        ProgramKind::NhgTm => "nhg-tm",
     }
 }
 
@@ -100,7 +101,7 @@ fn niceness(kind: ProgramKind) -> i32 {
     match kind {
         ProgramKind::Openr | ProgramKind::LspAgent => -10,
         ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird | ProgramKind::Etcd => -5,
-        ProgramKind::EbbController | ProgramKind::ConfigAgent => 0,
+        ProgramKind::EbbController | ProgramKind::NhgTm | ProgramKind::ConfigAgent => 0,
     }
 }
 
@@ -141,10 +142,25 @@ fn prepare(
                 let config = serde_json::to_string_pretty(&controller::config(lab, &replica))?;
                 let name = &replica.program;
                 let path = dir.join(format!("{name}.json"));
-                let argv = vec![text(&bin.join("ebb-controller")), "--config".into(), text(&path)];
+                let own = lab.plane(replica.plane).and_then(|plane| plane.controller_program.clone());
+                let program = own.unwrap_or_else(|| text(&bin.join("ebb-controller")));
+                let argv = vec![program, "--config".into(), text(&path)];
                 prepared.push(Prepared { spec: spec(name, argv, &config), files: vec![(path, config)] });
             }
             Ok(prepared)
+        }
+        ProgramKind::NhgTm => {
+            let all = lab.matrices_on(&node.name).filter_map(|plane| controller::matrix(lab, plane));
+            let one = |matrix: controller::Matrix| {
+                let config = serde_json::to_string_pretty(&matrix.config)?;
+                let path = dir.join(format!("{}.json", matrix.program));
+                let argv = vec![text(&bin.join(name)), "--config".into(), text(&path)];
+                anyhow::Ok(Prepared {
+                    spec: spec(&matrix.program, argv, &config),
+                    files: vec![(path, config)],
+                })
+            };
+            all.map(one).collect()
         }
         ProgramKind::Etcd => {
             let argv = etcd::command_line(lab, node, &dir);

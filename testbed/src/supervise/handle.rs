@@ -55,6 +55,11 @@ impl Handler for World {
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow, all } => self.tell_events((follow, all), input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
+            Request::Compare => {
+                let lab = self.lab()?;
+                let document = super::compare::document(&lab, &self.programs.status()).await;
+                output.reply(&Reply::Document(document)).await
+            }
             Request::Farewell => {
                 let name = self.lab().map_or_else(|_| String::new(), |lab| lab.name.clone());
                 self.events.emit("lab.down", &name, "taken down by command");

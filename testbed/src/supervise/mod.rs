@@ -4,6 +4,7 @@
 //! draining planes, the state of it all. Not in this room: how the world came about (`carrier`), what the
 //! kernel must be told (`plan`, `apply`), how packets are counted (`probe`).
 
+mod compare;
 pub mod config;
 pub mod controller;
 pub mod drain;

@@ -8,7 +8,7 @@ use crate::file::{AlgorithmsEntry, LabFile, LinkOverride, PlaneEntry};
 use crate::lab::Algorithms;
 use crate::near::suggestion;
 use crate::parse::{At, Given, Place, Text};
-use crate::spec::{LinkValues, SpecSite, host_name};
+use crate::spec::{LinkValues, SpecController, SpecSite, host_name};
 use crate::words::BackupWord;
 
 /// Fills in the planes of every link, and gives the controller host of every plane.
@@ -19,7 +19,7 @@ pub(super) fn check(
     known: &Known,
     sites: &[SpecSite],
     links: &mut [PlacedLink],
-) -> Vec<(String, Algorithms)> {
+) -> Vec<SpecController> {
     let everywhere = file.te.0.as_ref().map_or_else(Algorithms::default, |te| {
         algorithms(report, &Algorithms::default(), &te.algorithms, &te.backup)
     });
@@ -30,8 +30,8 @@ pub(super) fn check(
     let dcs: Vec<&str> = sites.iter().filter(|site| site.hosts > 0).map(|site| site.name.as_str()).collect();
     let host =
         |plane: usize| if dcs.is_empty() { String::new() } else { host_name(1, dcs[plane % dcs.len()]) };
-    let mut controllers: Vec<(String, Algorithms)> =
-        (0..usize::from(count)).map(|plane| (host(plane), everywhere.clone())).collect();
+    let usual = |plane| SpecController { host: host(plane), program: None, algorithms: everywhere.clone() };
+    let mut controllers: Vec<SpecController> = (0..usize::from(count)).map(usual).collect();
     for (key, entry) in &file.overrides.0 {
         let Some(plane) = report.read(key, "plane") else { continue };
         if planes.is_some_and(|planes| plane.get() > u32::from(planes)) {
@@ -44,9 +44,11 @@ pub(super) fn check(
         };
         let own = algorithms(report, &everywhere, &entry.value.algorithms, &entry.value.backup);
         let host = controller(report, &entry.value, sites);
+        let program = report.read_given(&entry.value.controller_program, "path of a program");
         if let Some(slot) = controllers.get_mut(index) {
-            slot.1 = own;
-            slot.0 = host.unwrap_or(std::mem::take(&mut slot.0));
+            slot.algorithms = own;
+            slot.program = program.map(|program| program.0);
+            slot.host = host.unwrap_or(std::mem::take(&mut slot.host));
         }
         apply(report, &entry.value, index, links, known);
     }

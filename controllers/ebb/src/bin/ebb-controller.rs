@@ -56,9 +56,9 @@ async fn serve(config: ControllerConfig, lock: impl Lock) -> anyhow::Result<()> 
         std::fs::create_dir_all(folder)
             .map_err(|e| anyhow::anyhow!("cannot make the folder {}: {e}", folder.display()))?;
     }
-    let sink = StatsSink::to_file(config.state_dir.join("cycles.jsonl"))?;
+    let sink = StatsSink::to_file(config.stats())?;
     let (port, socket) = (config.port(), config.socket());
-    let agents = GrpcAgents::new(&config);
+    let agents = GrpcAgents::new(&config.routers, config.rpc_timeout()).with_matrix(config.matrix);
     let drains = Drains::open(&config.plane_dir.join("drains.db"))?;
     let controller = Controller::new(config, agents, lock, sink, drains.clone());
     let (requests, asked) = mpsc::channel(WAITING);

@@ -22,7 +22,7 @@ pub enum Call {
     Program(Phase),
     Map,
     ProgramMap,
-    Traffic,
+    Matrix,
 }
 
 /// What becomes of a call.
@@ -61,6 +61,7 @@ pub struct FakeRouter {
     pub map: Vec<MapEntry>,
     pub epoch: u64,
     pub on_backup: bool,
+    /// What its route-agent has counted.
     pub traffic: proto::GetTrafficReply,
 }
 
@@ -68,6 +69,7 @@ pub struct FakeRouter {
 pub struct Inner {
     pub routers: BTreeMap<String, FakeRouter>,
     pub store: BTreeMap<String, AdjacencyDatabase>,
+    pub matrix: Option<proto::GetMatrixReply>,
     pub writes: Vec<Write>,
     pub calls: Vec<(String, Call)>,
     pub black_holes: Vec<String>,
@@ -355,8 +357,8 @@ impl Agents for FakePlane {
         }
     }
 
-    async fn traffic(&self, router: &str) -> Answer<proto::GetTrafficReply> {
-        self.read(router, Call::Traffic, |p| p.routers[router].traffic.clone()).await
+    async fn matrix(&self) -> Answer<Option<proto::GetMatrixReply>> {
+        self.read("nhg-tm", Call::Matrix, |p| p.matrix.clone()).await
     }
 }
 

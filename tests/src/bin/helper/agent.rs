@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 use router_emu::proto::lsp_agent_client::LspAgentClient;
+use router_emu::proto::nhg_tm_client::NhgTmClient;
 use router_emu::proto::openr_ctrl_client::OpenrCtrlClient;
 use router_emu::proto::{
-    AdjacencyDatabase, Bundle, DumpBundlesReply, DumpBundlesRequest, DumpRequest, GetCountersRequest,
-    GetNeighborsRequest, Phase, ProgramBundleRequest, WatchEventsRequest,
+    AdjacencyDatabase, Bundle, Demand, DumpBundlesReply, DumpBundlesRequest, DumpRequest, GetCountersRequest,
+    GetMatrixRequest, GetNeighborsRequest, Phase, ProgramBundleRequest, WatchEventsRequest,
 };
 use router_emu::rpc::unix_channel;
 use serde_json::json;
@@ -57,6 +58,17 @@ pub fn counters(socket: &str) -> anyhow::Result<()> {
         .map(|c| json!({"sid": c.sid, "slot": c.slot, "backup": c.backup, "packets": c.packets}))
         .collect();
     println!("{}", json!(counters));
+    Ok(())
+}
+
+/// Prints the traffic matrix of nhg-tm: `[{"src":…,"dst":…,"mesh":…,"bps":…}]`, sites by id, meshes by code.
+pub fn matrix(socket: &str) -> anyhow::Result<()> {
+    let reply = wait(async {
+        let mut service = NhgTmClient::new(unix_channel(Path::new(socket)));
+        Ok(service.get_matrix(GetMatrixRequest {}).await?.into_inner())
+    })?;
+    let demand = |d: &Demand| json!({"src": d.src_site, "dst": d.dst_site, "mesh": d.mesh, "bps": d.bps});
+    println!("{}", json!(reply.demands.iter().map(demand).collect::<Vec<_>>()));
     Ok(())
 }
 

@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         ["sniff"] => sniff::run(),
         ["bundles", socket] => agent::bundles(socket),
         ["counters", socket] => agent::counters(socket),
+        ["matrix", socket] => agent::matrix(socket),
         ["events", socket] => agent::events(socket),
         ["neighbors", socket] => agent::neighbors(socket),
         ["adjacencies", socket, router] => agent::adjacencies(socket, router),
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
         ["stale", socket, epoch] => agent::stale(socket, epoch),
         _ => Err(anyhow::anyhow!(
             "usage: e2e-helper sniff | bundles SOCKET | counters SOCKET | events SOCKET | neighbors SOCKET | \
-             adjacencies SOCKET ROUTER | delete SOCKET SID... | stale SOCKET EPOCH"
+             adjacencies SOCKET ROUTER | matrix SOCKET | delete SOCKET SID... | stale SOCKET EPOCH"
         )),
     };
     match result {

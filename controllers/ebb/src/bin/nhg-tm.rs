@@ -1,0 +1,43 @@
+//! The traffic-matrix service of one EBB plane.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use ebb::grpc::GrpcAgents;
+use ebb::nhg_tm::{NhgTmConfig, Service};
+use router_emu::{agent, rpc};
+use tonic::transport::Server;
+
+/// Traffic matrix of one EBB plane: polls the routers' counters, smooths them, serves demands.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Configuration file (JSON).
+    #[arg(long)]
+    config: PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    agent::start_log();
+    let config = NhgTmConfig::load(&args.config)?;
+    agent::run(run(config))
+}
+
+async fn run(config: NhgTmConfig) -> anyhow::Result<()> {
+    let stop = agent::stop_signal()?;
+    std::fs::create_dir_all(&config.run_dir)
+        .map_err(|e| anyhow::anyhow!("cannot make the folder {}: {e}", config.run_dir.display()))?;
+    let agents = GrpcAgents::new(&config.routers, Duration::from_millis(config.rpc_timeout_ms));
+    let service = Service::new(&config);
+    let socket = config.socket();
+    let served = service.clone();
+    let make = move || Server::builder().add_service(served.clone().into_server());
+    tokio::select! {
+        () = stop.clone() => {}
+        () = service.poll(&config, &agents) => {}
+        served = rpc::serve(make, config.port(), &socket, stop) => served?,
+    }
+    Ok(())
+}
