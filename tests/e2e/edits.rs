@@ -164,9 +164,9 @@ pub fn edit_capacity(lab: &Lab) -> anyhow::Result<()> {
     let restarted: Vec<String> =
         done.program_changes.iter().map(|c| format!("{}/{}", c.node, c.program)).collect();
     let touched = |node: &str| ["eb01.prn", "eb01.lla", "eb02.prn", "eb02.lla"].contains(&node);
-    // openr tells the others what a link carries; the agents beside it have no use for that
+    // the config-agent takes the new base over and tells openr, which goes on; the agents beside them have no use for it
     let concerned = |c: &ProgramChange| {
-        c.program.starts_with("ebb-controller") || (touched(&c.node) && c.program == "openr")
+        c.program.starts_with("ebb-controller") || (touched(&c.node) && c.program == "config-agent")
     };
     let odd = done.program_changes.iter().find(|c| !concerned(c));
     ensure!(odd.is_none(), "{odd:?} has nothing to do with the edit");
