@@ -25,9 +25,14 @@ mod programming;
 mod replicas;
 mod scenarios;
 
-/// Tests of minutes, which run when they are named or in the long form: a dozen controllers beside three members of etcd, and
-/// outages that wait for timers of routers.
-const LONG: [&str; 3] = ["p3_leader_dies_while_it_writes", "p5_stale_leader", "o4_bad_config_everywhere"];
+/// Tests of minutes, which run when they are named or in the long form: kills that are tried until they hit a moment, a dozen
+/// controllers beside three members of etcd, outages that wait for timers of routers.
+const LONG: [&str; 4] = [
+    "p2_intermediate_dies_in_phase_1",
+    "p3_leader_dies_while_it_writes",
+    "p5_stale_leader",
+    "o4_bad_config_everywhere",
+];
 
 /// A test on the shared lab.
 type OnLab = fn(&Lab) -> anyhow::Result<()>;
