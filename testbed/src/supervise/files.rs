@@ -188,7 +188,10 @@ fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
         config.openr = OpenrTimers::default();
         for interface in &mut config.interfaces {
             interface.capacity_bps = 0;
-            interface.members = 0;
+            // openr watches the members, and learns of them when it starts
+            if kind != ProgramKind::Openr {
+                interface.members = 0;
+            }
             interface.declared_rtt_us = 0;
             interface.srlgs.clear();
         }
