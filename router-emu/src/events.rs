@@ -2,12 +2,28 @@
 
 use std::collections::VecDeque;
 
+use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+use tonic::Status;
 
 use crate::proto::AgentEvent;
 
 /// Events that a new watcher gets first.
 const KEPT: usize = 256;
+
+/// What happened so far, and a receiver for what will, without a gap between them.
+pub type Watched = (Vec<AgentEvent>, broadcast::Receiver<AgentEvent>);
+/// The answer to a `WatchEvents` call.
+pub type EventStream = BoxStream<'static, Result<AgentEvent, Status>>;
+
+/// First what happened so far, then what happens; ends with `DATA_LOSS` for a watcher that falls too far behind.
+pub fn stream((old, new): Watched) -> EventStream {
+    let new = BroadcastStream::new(new).map(|event| {
+        event.map_err(|e| Status::data_loss(format!("the watcher is too slow: {e}; watch again")))
+    });
+    stream::iter(old.into_iter().map(Ok)).chain(new).boxed()
+}
 
 /// A ring of events with subscribers.
 #[derive(Debug)]
@@ -37,8 +53,8 @@ impl Events {
         drop(self.live.send(event));
     }
 
-    /// What happened so far, and a receiver for what will, without a gap between them.
-    pub fn watch(&self) -> (Vec<AgentEvent>, broadcast::Receiver<AgentEvent>) {
+    /// See [`Watched`].
+    pub fn watch(&self) -> Watched {
         (self.ring.iter().cloned().collect(), self.live.subscribe())
     }
 }

@@ -1,14 +1,13 @@
 //! The RPC service: every call becomes a message to the agent's loop.
 
-use futures::stream::{self, BoxStream, StreamExt as _};
-use tokio::sync::{broadcast, oneshot};
-use tokio_stream::wrappers::BroadcastStream;
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
+use crate::events::{self, EventStream, Watched};
 use crate::proto::config_agent_server::ConfigAgent;
 use crate::proto::{
-    AgentEvent, ConfigState, ConfirmConfigRequest, GetConfigRequest, PushConfigRequest,
-    RollbackConfigRequest, WatchEventsRequest,
+    ConfigState, ConfirmConfigRequest, GetConfigRequest, PushConfigRequest, RollbackConfigRequest,
+    WatchEventsRequest,
 };
 use crate::rpc::Front;
 
@@ -27,7 +26,7 @@ pub enum Command {
     /// See the RPC of that name.
     Rollback(RollbackConfigRequest, Reply),
     /// Events so far, and those to come.
-    Watch(oneshot::Sender<(Vec<AgentEvent>, broadcast::Receiver<AgentEvent>)>),
+    Watch(oneshot::Sender<Watched>),
 }
 
 /// Front of the agent's loop.
@@ -64,16 +63,12 @@ impl ConfigAgent for Service {
         self.ask(|reply| Command::Rollback(request, reply)).await?.map(Response::new)
     }
 
-    type WatchEventsStream = BoxStream<'static, Result<AgentEvent, Status>>;
+    type WatchEventsStream = EventStream;
 
     async fn watch_events(
         &self,
         _: Request<WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let (old, new) = self.ask(Command::Watch).await?;
-        let new = BroadcastStream::new(new).map(|event| {
-            event.map_err(|e| Status::data_loss(format!("the watcher is too slow: {e}; watch again")))
-        });
-        Ok(Response::new(stream::iter(old.into_iter().map(Ok)).chain(new).boxed()))
+        self.ask(Command::Watch).await.map(events::stream).map(Response::new)
     }
 }

@@ -1,14 +1,13 @@
 //! The RPC service: every call becomes a message to the agent's loop.
 
-use futures::stream::{self, BoxStream, StreamExt as _};
-use tokio::sync::{broadcast, oneshot};
-use tokio_stream::wrappers::BroadcastStream;
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
+use crate::events::{self, EventStream, Watched};
 use crate::proto::lsp_agent_server::LspAgent;
 use crate::proto::{
-    AgentEvent, DumpBundlesReply, DumpBundlesRequest, GetCountersReply, GetCountersRequest,
-    ProgramBundleReply, ProgramBundleRequest, WatchEventsRequest,
+    DumpBundlesReply, DumpBundlesRequest, GetCountersReply, GetCountersRequest, ProgramBundleReply,
+    ProgramBundleRequest, WatchEventsRequest,
 };
 use crate::rpc::Front;
 
@@ -22,7 +21,7 @@ pub enum Command {
     /// Read the counters.
     Counters(oneshot::Sender<Result<GetCountersReply, Status>>),
     /// Events so far, and those to come.
-    Watch(oneshot::Sender<(Vec<AgentEvent>, broadcast::Receiver<AgentEvent>)>),
+    Watch(oneshot::Sender<Watched>),
 }
 
 /// Front of the agent's loop.
@@ -53,16 +52,12 @@ impl LspAgent for Service {
         self.ask(Command::Counters).await?.map(Response::new)
     }
 
-    type WatchEventsStream = BoxStream<'static, Result<AgentEvent, Status>>;
+    type WatchEventsStream = EventStream;
 
     async fn watch_events(
         &self,
         _: Request<WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let (old, new) = self.ask(Command::Watch).await?;
-        let new = BroadcastStream::new(new).map(|event| {
-            event.map_err(|e| Status::data_loss(format!("the watcher is too slow: {e}; watch again")))
-        });
-        Ok(Response::new(stream::iter(old.into_iter().map(Ok)).chain(new).boxed()))
+        self.ask(Command::Watch).await.map(events::stream).map(Response::new)
     }
 }
