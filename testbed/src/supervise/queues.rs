@@ -7,7 +7,7 @@ use router_emu::label::Class;
 use rtnl::tc::Stats;
 use topologies::lab::{End, Lab, Link, LinkKind, Role};
 
-use crate::api::protocol::{ClassQueue, EndQueues};
+use crate::api::protocol::{ClassQueue, EndQueues, Status};
 use crate::apply::linux;
 
 /// Counters of the lab's class queues at one moment, by (node, interface).
@@ -21,8 +21,18 @@ impl Queues {
         Ok(Self(linux::class_queues(Path::new("/run/netns"), routers)?))
     }
 
+    /// Puts the counters beside the links and planes of a status.
+    pub fn fill(&self, lab: &Lab, status: &mut Status) {
+        for (link, shown) in lab.links.iter().zip(&mut status.links) {
+            shown.queues = self.of_link(link);
+        }
+        for plane in &mut status.planes {
+            plane.queues = self.of_plane(lab, plane.plane);
+        }
+    }
+
     /// Both directions of a link.
-    pub fn of_link(&self, link: &Link) -> Vec<EndQueues> {
+    fn of_link(&self, link: &Link) -> Vec<EndQueues> {
         let end = |end: &End| {
             let stats = self.0.get(&(end.node.clone(), end.interface.clone()))?;
             Some(EndQueues { from: end.node.clone(), classes: by_class(stats) })
@@ -31,7 +41,7 @@ impl Queues {
     }
 
     /// All core links of a plane together.
-    pub fn of_plane(&self, lab: &Lab, plane: u8) -> Vec<ClassQueue> {
+    fn of_plane(&self, lab: &Lab, plane: u8) -> Vec<ClassQueue> {
         let core = lab.links.iter().filter(|l| l.kind == LinkKind::Core && l.plane == Some(plane));
         let mut sums: Vec<ClassQueue> = Vec::new();
         for queues in core.flat_map(|link| self.of_link(link)) {

@@ -19,7 +19,6 @@ use topologies::units::Capacity;
 use super::drain::Drained;
 use super::files::{self, run_dir};
 use super::leader;
-use super::queues::Queues;
 use crate::api::protocol::{
     Controllers, Count, Health, LinkStatus, LspCount, MemberCount, NodeStatus, PartMode, PlaneStatus,
     ProgramStatus, Status, TrafficTotal,
@@ -209,9 +208,11 @@ async fn plane(lab: &Lab, id: u8, drained: bool, known: &Known<'_>) -> (PlaneSta
         (false, true) => Health::Ready,
         (false, false) => Health::Degraded,
     };
-    let queues = known.queues.of_plane(lab, id);
     let controllers = Controllers::default();
-    (PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, controllers, queues, reason }, shut)
+    (
+        PlaneStatus { plane: id, state, lsps, bgp, routes, traffic, controllers, queues: Vec::new(), reason },
+        shut,
+    )
 }
 
 /// At most three names.
@@ -235,11 +236,9 @@ pub struct Known<'a> {
     pub converging: bool,
     /// Programs.
     pub programs: Vec<ProgramStatus>,
-    /// Counters of the class queues.
-    pub queues: Queues,
 }
 
-/// The whole status.
+/// The whole status but for the queues, which are [`super::queues::Queues`]'s.
 pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
     let planes = lab.planes.iter().map(|p| plane(lab, p.id, known.drained.contains_key(&p.id), &known));
     let controllers = lab.planes.iter().map(|p| leader::views(lab, p.id));
@@ -362,7 +361,7 @@ fn link_status(
         },
         rtt: link.rtt.to_string(),
         srlgs: link.srlgs.clone(),
-        queues: known.queues.of_link(link),
+        queues: Vec::new(),
     }
 }
 

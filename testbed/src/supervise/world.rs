@@ -294,7 +294,7 @@ impl World {
     ) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {
-            let status = self.status(lab).await;
+            let status = self.look(lab).await;
             let Some(p) = status.planes.iter().find(|p| p.plane == plane) else { return Ok(()) };
             // a plane on backup paths is whole, one with holes is not
             if p.lsps.programmed >= p.lsps.wanted && p.routes.up >= p.routes.wanted {
@@ -315,11 +315,22 @@ impl World {
 
     /// The status of `lab`.
     pub async fn status(&self, lab: &Lab) -> Status {
-        let view = self.view();
+        let mut status = self.look(lab).await;
+        Self::count(lab, &mut status).await;
+        status
+    }
+
+    /// Reads the queues for a status.
+    async fn count(lab: &Lab, status: &mut Status) {
         let looked_at = lab.clone();
         // a lab that is just being changed may have no answer; the rest of the status does not depend on it
         let queues = tokio::task::spawn_blocking(move || Queues::read(&looked_at)).await;
-        let queues = queues.ok().and_then(Result::ok).unwrap_or_default();
+        queues.ok().and_then(Result::ok).unwrap_or_default().fill(lab, status);
+    }
+
+    /// The status without its queues: what waits need, several times a second.
+    async fn look(&self, lab: &Lab) -> Status {
+        let view = self.view();
         let known = status::Known {
             carrier: self.carrier,
             uptime_s: self.started.elapsed().as_secs(),
@@ -327,7 +338,6 @@ impl World {
             drained: &view.drained,
             converging: self.converging.load(Ordering::Relaxed),
             programs: self.programs.status(),
-            queues,
         };
         status::status(lab, known).await
     }
@@ -337,7 +347,7 @@ impl World {
         let began = Instant::now();
         let lab = self.lab()?;
         loop {
-            let mut status = self.status(&lab).await;
+            let mut status = self.look(&lab).await;
             let mut waiting: Vec<String> = status
                 .planes
                 .iter()
@@ -350,6 +360,7 @@ impl World {
             if waiting.is_empty() && unreached.is_empty() {
                 self.converging.store(false, Ordering::Relaxed);
                 status.state = Health::Ready;
+                Self::count(&lab, &mut status).await;
                 return Ok(status);
             }
             let text = if waiting.is_empty() {
