@@ -16,9 +16,10 @@ pub mod lab;
 pub mod labs;
 mod lookup;
 pub mod name;
-mod near;
+pub mod near;
 pub mod parse;
 pub mod problem;
+pub mod report;
 pub mod scalar;
 mod schema;
 pub mod select;
@@ -28,5 +29,5 @@ pub mod words;
 
 pub use labs::{builtin, builtins};
 pub use problem::{Errors, Problem};
-pub use schema::schema;
+pub use schema::{schema, schema_of};
 pub use select::{SelectError, Selector};

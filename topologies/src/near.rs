@@ -19,7 +19,7 @@ pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 /// `did you mean ...?` or, if nothing is near, `known: ...` with at most a dozen names.
-pub(crate) fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: BTreeSet<&str> = known.into_iter().collect();
     let near = nearest(given, known.iter().copied());
     if !near.is_empty() {

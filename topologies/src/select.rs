@@ -250,7 +250,7 @@ impl Atom {
 }
 
 /// Whether a pattern with `*` and `?` matches a whole text.
-fn glob(pattern: &str, text: &str) -> bool {
+pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     // Where to resume if what follows the last star does not match.

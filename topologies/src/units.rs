@@ -26,10 +26,15 @@ pub struct Rtt(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period(pub u64);
 
+/// A part of a whole in parts per million; written `5%`, `0.1%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(pub u64);
+
 /// A suffix and how many base units it stands for, largest first.
 type Units = &'static [(&'static str, u64)];
 
 const CAPACITY: Units = &[("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
+const SHARE: Units = &[("%", 10_000)];
 const TIME: Units = &[("s", 1_000_000), ("ms", 1_000), ("us", 1)];
 
 /// What a quantity is called in messages, an example, and its units.
@@ -43,6 +48,7 @@ struct Kind {
 
 const CAPACITY_KIND: Kind = Kind { noun: "capacity", example: "400G", units: CAPACITY, usual: "G" };
 const RTT_KIND: Kind = Kind { noun: "round-trip time", example: "24ms", units: TIME, usual: "ms" };
+const SHARE_KIND: Kind = Kind { noun: "share", example: "5%", units: SHARE, usual: "%" };
 const PERIOD_KIND: Kind = Kind { noun: "period", example: "10s", units: TIME, usual: "s" };
 
 /// Reads `number unit` into base units, exactly (no rounding).
@@ -181,6 +187,8 @@ quantity!(
     "^(0|[1-9][0-9]*)(\\.[0-9]+)?(s|ms|us)$",
     "A span of time with its unit: `10s`, `500ms`."
 );
+
+quantity!(Share, SHARE_KIND, "^(0|[1-9][0-9]*)(\\.[0-9]+)?%$", "A part of a whole: `5%`, `0.1%`.");
 
 impl Rtt {
     /// Half of it: the delay of one direction.

@@ -10,4 +10,17 @@
 //!                        expr::Condition ◄── facts it observes
 //! ```
 
+mod check;
+pub mod expr;
+pub mod file;
+pub mod model;
 pub mod record;
+pub mod vars;
+pub mod words;
+
+pub use check::{Loaded, load};
+
+/// JSON Schema (draft 2020-12) of a scenario file, for editors.
+pub fn schema() -> serde_json::Value {
+    topologies::schema_of::<file::ScenarioFile>("Testbed scenario file")
+}

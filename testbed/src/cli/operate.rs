@@ -140,24 +140,15 @@ pub async fn program(global: &Global, verb: ProgramVerb) -> anyhow::Result<u8> {
     perform(global, &running, Request::Program { programs, action }).await
 }
 
-/// `ebb-controller` means all controllers, `ebb-controller-1` those of plane 1, `ebb-controller-1.3` its third replica.
-fn is_called(name: &str, wanted: &str) -> bool {
-    let rest = name.strip_prefix(wanted);
-    rest.is_some_and(|rest| {
-        rest.is_empty() || rest.starts_with('.') || rest.strip_prefix('-').is_some_and(numbered)
-    })
-}
-
-fn numbered(rest: &str) -> bool {
-    rest.starts_with(|c: char| c.is_ascii_digit())
-}
-
 fn select_programs(lab: &Lab, status: &Status, args: &ProgramArgs) -> anyhow::Result<Vec<(String, String)>> {
     let within = args.nodes.as_deref().map(|s| nodes(lab, s)).transpose()?;
     let chosen: Vec<_> = status
         .programs
         .iter()
-        .filter(|p| is_called(&p.name, &args.program) && within.as_ref().is_none_or(|w| w.contains(&p.node)))
+        .filter(|p| {
+            scenario::expr::is_called(&p.name, &args.program)
+                && within.as_ref().is_none_or(|w| w.contains(&p.node))
+        })
         .map(|p| (p.node.clone(), p.name.clone()))
         .collect();
     if chosen.is_empty() {
@@ -233,20 +224,4 @@ pub async fn cycle(global: &Global, args: Cycle) -> anyhow::Result<u8> {
     }
     show::print(out)?;
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_called_alone_by_plane_and_all() {
-        for wanted in ["ebb-controller", "ebb-controller-1", "ebb-controller-1.3"] {
-            assert!(is_called("ebb-controller-1.3", wanted), "{wanted}");
-        }
-        for wanted in ["ebb", "ebb-controller-2", "ebb-controller-1.2", "ebb-controller-1.33"] {
-            assert!(!is_called("ebb-controller-1.3", wanted), "{wanted}");
-        }
-        assert!(is_called("bird", "bird") && !is_called("lsp-agent", "lsp"));
-    }
 }

@@ -10,100 +10,14 @@ mod planes;
 mod sites;
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 use std::time::Duration;
 
 use crate::file::{BfdEntry, LabFile, ReservedEntry, TeEntry};
 use crate::lab::{BfdSettings, SiteKind, TeSettings};
-use crate::parse::{At, Given, Place, Text};
+use crate::parse::At;
 use crate::problem::{Errors, Problem};
-use crate::scalar::{BadValue, Whole};
+use crate::report::Report;
 use crate::spec::Spec;
-
-/// Findings so far.
-pub(crate) struct Report<'a> {
-    file: &'a str,
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
-}
-
-impl Report<'_> {
-    fn problem(&self, place: Place, message: String, hint: String) -> Problem {
-        Problem {
-            file: self.file.to_owned(),
-            line: place.line,
-            column: place.column,
-            message,
-            hint: Some(hint),
-        }
-    }
-
-    fn error(&mut self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
-        let problem = self.problem(place, message.into(), hint.into());
-        self.errors.push(problem);
-    }
-
-    fn warn(&mut self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
-        let problem = self.problem(place, message.into(), hint.into());
-        self.warnings.push(problem);
-    }
-
-    /// Reads a scalar; on failure reports it and gives `None`.
-    fn read<T: FromStr<Err = BadValue>>(&mut self, text: &Text<T>, what: &str) -> Option<T> {
-        match text.read() {
-            Ok(value) => Some(value),
-            Err(_) if text.raw.is_empty() => {
-                self.error(text.place, format!("`{what}` has no value"), "write a value, or remove the key");
-                None
-            }
-            Err(bad) => {
-                // Names say themselves what they are; numbers and words need the field.
-                let message =
-                    if bad.message.contains(what) { bad.message } else { format!("{what}: {}", bad.message) };
-                self.error(text.place, message, bad.hint);
-                None
-            }
-        }
-    }
-
-    /// A required field of the mapping at `place`; a finding if it is missing.
-    fn need<'f, T>(&mut self, field: &'f Given<T>, place: Place, name: &str) -> Option<&'f T> {
-        if field.0.is_none() {
-            self.error(
-                place,
-                format!("field `{name}` is missing"),
-                format!("add `{name}: ...` to this mapping"),
-            );
-        }
-        field.0.as_ref()
-    }
-
-    /// Reads a required scalar of the mapping at `place`.
-    fn read_needed<T: FromStr<Err = BadValue>>(
-        &mut self,
-        field: &Given<Text<T>>,
-        place: Place,
-        name: &str,
-        what: &str,
-    ) -> Option<T> {
-        self.need(field, place, name).and_then(|text| self.read(text, what))
-    }
-
-    /// Reads an optional scalar; absent or unreadable is `None`.
-    fn read_given<T: FromStr<Err = BadValue>>(&mut self, text: &Given<Text<T>>, what: &str) -> Option<T> {
-        text.0.as_ref().and_then(|text| self.read(text, what))
-    }
-
-    /// Reads an optional whole number, with a default.
-    fn whole<const MIN: u32, const MAX: u32>(
-        &mut self,
-        text: &Given<Text<Whole<MIN, MAX>>>,
-        what: &str,
-        default: u32,
-    ) -> u32 {
-        self.read_given(text, what).map_or(default, Whole::get)
-    }
-}
 
 /// What later checks may refer to. Contains also what was declared with errors, so that one error stays one.
 #[derive(Default)]
@@ -118,7 +32,7 @@ struct Known {
 
 /// Checks a file. Gives the specification and warnings, or every error, in file order.
 pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Problem>), Errors> {
-    let mut report = Report { file: file_name, errors: Vec::new(), warnings: Vec::new() };
+    let mut report = Report::new(file_name);
     let At { value: file, place } = file;
     let name =
         report.read_needed(&file.name, *place, "name", "lab name").map_or_else(String::new, |name| name.0);
@@ -139,33 +53,15 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     let te = te(&mut report, file.te.0.as_ref());
     let bfd = file.bfd.0.as_ref().map(|entry| bfd(&mut report, entry));
     let demands = demands::check(&mut report, file, &known, &sites);
-    if report.errors.is_empty() {
+    if report.is_clean() {
         links::warn_about_islands(&mut report, file, *place, &sites, &links);
     }
-    let Report { mut errors, mut warnings, .. } = report;
-    if errors.is_empty() {
-        warnings.sort();
-        let links = links.into_iter().map(|link| link.spec).collect();
-        return Ok((
-            Spec {
-                name,
-                divisor,
-                emulate_delay,
-                sites,
-                links,
-                controllers,
-                replicas,
-                lock,
-                te,
-                bfd,
-                demands,
-            },
-            warnings,
-        ));
-    }
-    errors.sort();
-    errors.dedup();
-    Err(Errors(errors))
+    let warnings = report.finish()?;
+    let links = links.into_iter().map(|link| link.spec).collect();
+    Ok((
+        Spec { name, divisor, emulate_delay, sites, links, controllers, replicas, lock, te, bfd, demands },
+        warnings,
+    ))
 }
 
 /// Whether a site of this kind has an aggregator and hosts.
