@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod configuration;
+pub mod faults;
 pub mod frame;
 pub mod protocol;
 pub mod server;

@@ -3,9 +3,11 @@
 use router_emu::label::Class;
 use serde::{Deserialize, Serialize};
 use topologies::lab::{Lab, LinkKind, Role};
-use topologies::units::Rtt;
 
 pub use super::configuration::{ConfigChange, ConfigOrder, ConfigVerb, RolloutOrder};
+pub use super::faults::{
+    KernelDelete, KernelPart, LinkChange, NodeChange, ProgramAction, RpcChange, RpcOrder, RpcStatus,
+};
 use crate::failure::Failure;
 
 /// First frame of a connection.
@@ -58,6 +60,17 @@ pub enum Request {
         /// What to do with them.
         action: ProgramAction,
     },
+    /// Crash nodes, or boot them.
+    Node {
+        /// Node names (already selected).
+        nodes: Vec<String>,
+        /// What to do with each.
+        change: NodeChange,
+    },
+    /// Break or mend the connections of controllers to agents.
+    Rpc(RpcOrder),
+    /// Delete something of a node's kernel behind the back of the agent that put it there.
+    KernelDelete(KernelDelete),
     /// Drain or undrain planes.
     Drain(DrainPlanes),
     /// Drain or undrain links and routers.
@@ -90,31 +103,6 @@ pub enum Request {
     Farewell,
     /// The planes' controllers and what they made of their last cycle, side by side, as JSON.
     Compare,
-}
-
-/// What can be done to a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LinkChange {
-    /// Both ends lose the carrier.
-    Cut,
-    /// One of its members does, by number from 1.
-    CutMember(u16),
-    /// Everything that was done to it is undone.
-    Restore,
-    /// A member returns.
-    RestoreMember(u16),
-    /// It takes another round-trip time.
-    Delay(Rtt),
-    /// It takes the round-trip time that the lab file says.
-    ClearDelay,
-    /// It is cut and restored again and again.
-    Flap {
-        /// Milliseconds from one cut to the next; it is there for the second half of each.
-        period_ms: u64,
-        /// How often.
-        count: u32,
-    },
 }
 
 /// Planes to drain or to take back.
@@ -175,24 +163,6 @@ pub struct Exec {
     pub tty: Option<(u16, u16)>,
     /// `TERM` of the client.
     pub term: Option<String>,
-}
-
-/// What can be done to a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProgramAction {
-    /// SIGKILL; the supervisor starts it again after its back-off.
-    Kill,
-    /// SIGTERM (SIGKILL after two seconds) and leave it down.
-    Stop,
-    /// Start what was stopped.
-    Resume,
-    /// Stop, then start.
-    Restart,
-    /// SIGSTOP: it hangs, with all its connections and locks.
-    Pause,
-    /// SIGCONT.
-    Continue,
 }
 
 /// Chunks of input that a client may send before the command has taken the first of them ([`Reply::Taken`]).
@@ -308,6 +278,9 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// Programs by node and name.
     pub programs: Vec<ProgramStatus>,
+    /// Broken connections of controllers to agents, by their ends.
+    #[serde(default)]
+    pub rpc: Vec<RpcStatus>,
 }
 
 /// A plane in [`Status`].
@@ -414,6 +387,14 @@ pub struct NodeStatus {
     /// How its plane's controller has it drained, if so.
     #[serde(default)]
     pub drained: Option<PartMode>,
+    /// `up`, or `crashed` on purpose.
+    #[serde(default = "node_up")]
+    pub state: String,
+}
+
+/// The state of a node of which nothing is said.
+fn node_up() -> String {
+    "up".to_owned()
 }
 
 /// Members of a link.
@@ -468,7 +449,8 @@ pub struct ProgramStatus {
     pub node: String,
     /// Name.
     pub name: String,
-    /// `running`, `paused` (by SIGSTOP, on purpose), `stopped` (on purpose), `waiting` (back-off before a restart).
+    /// `running`, `paused` (by SIGSTOP, on purpose), `stopped` (on purpose), `waiting` (back-off before a restart),
+    /// `crash-loop` (killed whenever it runs, on purpose), `crashed` (with its node, on purpose).
     pub state: String,
     /// Process id in the world.
     pub pid: Option<i32>,

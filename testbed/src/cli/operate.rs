@@ -73,7 +73,7 @@ pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
                 let message = format!("a period of {period} is too short, {LEAST_PERIOD_MS}ms is the least");
                 return Err(Failure::new(Code::Usage, message).into());
             }
-            let change = LinkChange::Flap { period_ms, count };
+            let change = LinkChange::Flap { period_ms, count, jitter_ms: 0, seed: 0 };
             perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
         }
         LinkAction::Restore { links: selector, member } => {

@@ -11,6 +11,7 @@ mod desired;
 mod diff;
 mod display;
 mod faults;
+mod impair;
 mod state;
 
 pub use action::{Action, Change, EndSpec, Phase};
@@ -18,6 +19,7 @@ pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls, shut};
 pub use diff::diff;
 pub use display::{Counts, Plan, Sign};
 pub use faults::{Faults, bonded_members};
+pub use impair::{Impairment, MILLION, percent};
 pub use state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};
 
 #[cfg(test)]

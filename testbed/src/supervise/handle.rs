@@ -42,6 +42,9 @@ impl Handler for World {
             Request::Exec(exec) => super::exec::run(&self.reaper, exec, input, output).await,
             Request::Link { links, change } => notes(&output, self.link(&links, change).await?).await,
             Request::Program { programs, action } => self.act(&programs, action, &output).await,
+            Request::Node { .. } | Request::Rpc(_) | Request::KernelDelete(_) => {
+                Err(Failure::new(Code::Failed, "this supervisor cannot do that yet").into())
+            }
             Request::Drain(order) => notes(&output, self.drain(&order, &output).await?).await,
             Request::DrainParts(request) => notes(&output, self.drain_parts(&request, &output).await?).await,
             Request::Config(order) => {
@@ -115,6 +118,7 @@ impl World {
                 (ProgramAction::Kill, _) => "killed",
                 (ProgramAction::Stop, _) => "stopped",
                 (ProgramAction::Resume, _) => "resumed",
+                (ProgramAction::CrashLoop, _) => "killed, and whenever it runs again",
                 (ProgramAction::Restart, _) => "restarted",
                 (ProgramAction::Pause, _) => "paused",
                 (ProgramAction::Continue, _) => "continued",

@@ -32,7 +32,7 @@ struct Outcome {
 }
 
 /// Puts a change into the faults in force.
-fn note(faults: &mut Faults, lab: &Lab, link: &Link, change: LinkChange) -> anyhow::Result<Outcome> {
+fn note(faults: &mut Faults, lab: &Lab, link: &Link, change: &LinkChange) -> anyhow::Result<Outcome> {
     let name = link.name.clone();
     let outcome = |changed, subject, kind, done: &str, already: &str| Outcome {
         changed,
@@ -41,7 +41,7 @@ fn note(faults: &mut Faults, lab: &Lab, link: &Link, change: LinkChange) -> anyh
         done: done.to_owned(),
         already: already.to_owned(),
     };
-    Ok(match change {
+    Ok(match *change {
         LinkChange::Cut => outcome(faults.cut.insert(name.clone()), name, "link.cut", "cut", "cut"),
         LinkChange::Restore => outcome(faults.restore(&name), name, "link.restored", "restored", "up"),
         LinkChange::CutMember(number) => {
@@ -70,6 +70,7 @@ fn note(faults: &mut Faults, lab: &Lab, link: &Link, change: LinkChange) -> anyh
                 &format!("at {of_lab}"),
             )
         }
+        LinkChange::Impair { .. } => anyhow::bail!("not yet"),
         LinkChange::Flap { .. } => anyhow::bail!("a flap is no lasting state of a link"),
     })
 }
@@ -114,10 +115,10 @@ fn check_member(link: &Link, number: u16) -> anyhow::Result<()> {
 }
 
 /// The interfaces that a change takes down, as (node, index): a link ends with all its members.
-fn taken_down(lab: &Lab, link: &Link, change: LinkChange) -> anyhow::Result<Vec<(String, u32)>> {
+fn taken_down(lab: &Lab, link: &Link, change: &LinkChange) -> anyhow::Result<Vec<(String, u32)>> {
     let interface = lab.end(&link.a).context("a link without an end")?;
     let members = (1..).zip(&interface.members);
-    let down: Vec<u32> = match change {
+    let down: Vec<u32> = match *change {
         LinkChange::Cut => members.map(|(_, m)| m.ifindex).chain([interface.ifindex]).collect(),
         LinkChange::CutMember(cut) => members.filter(|(n, _)| *n == cut).map(|(_, m)| m.ifindex).collect(),
         _ => Vec::new(),
@@ -130,7 +131,7 @@ impl World {
     pub async fn link(&self, names: &[String], change: LinkChange) -> anyhow::Result<Vec<String>> {
         let _one = self.change.lock().await;
         let lab = self.lab()?;
-        if let LinkChange::Flap { period_ms, count } = change {
+        if let LinkChange::Flap { period_ms, count, .. } = change {
             return self.flap(&lab, names, Duration::from_millis(period_ms), count).await;
         }
         let mut faults = self.view().faults;
@@ -138,7 +139,7 @@ impl World {
         let mut changed = Vec::new();
         for name in names {
             let link = lab.link(name).with_context(|| format!("no link {name}"))?;
-            let outcome = note(&mut faults, &lab, link, change)?;
+            let outcome = note(&mut faults, &lab, link, &change)?;
             if outcome.changed {
                 changed.push((link.clone(), outcome));
             } else {
@@ -226,7 +227,7 @@ fn carry_out(
         // is not put off by what runs there
         let _hurry = Urgency::hold();
         for link in links {
-            let down = taken_down(lab, link, change)?;
+            let down = taken_down(lab, link, &change)?;
             at.push(monotonic_ns());
             for (node, ifindex) in down {
                 let socket = kernel.socket(&node).context("a node without a namespace")?;
@@ -268,7 +269,7 @@ links:
         let link = lab.link("eb01.lla--eb01.prn").unwrap();
         let end = lab.end(&link.a).unwrap();
         let down = |change| -> Vec<u32> {
-            taken_down(&lab, link, change).unwrap().into_iter().map(|(_, index)| index).collect()
+            taken_down(&lab, link, &change).unwrap().into_iter().map(|(_, index)| index).collect()
         };
         let all: Vec<u32> = end.members.iter().map(|m| m.ifindex).chain([end.ifindex]).collect();
         assert_eq!((down(LinkChange::Cut), all.len()), (all, 5));
@@ -283,7 +284,7 @@ links:
             Lab::from_str(&LAB.replace("planes: 1", "planes: 1\ndelay: emulated"), "x.yaml").unwrap().0;
         let mut faults = Faults::default();
         let mut delay = |lab: &Lab, link: &str, rtt| {
-            let outcome = note(&mut faults, lab, lab.link(link).unwrap(), LinkChange::Delay(Rtt(rtt)));
+            let outcome = note(&mut faults, lab, lab.link(link).unwrap(), &LinkChange::Delay(Rtt(rtt)));
             outcome.map(|o| o.done).map_err(|e| e.to_string())
         };
         let core = "eb01.lla--eb01.prn";
@@ -292,7 +293,7 @@ links:
         assert!(delay(&emulated, core, 1).unwrap_err().contains("out of range"));
         assert_eq!(delay(&emulated, core, 40_000), Ok("round-trip time 40ms".to_owned()));
         let clear =
-            note(&mut faults, &emulated, emulated.link(core).unwrap(), LinkChange::ClearDelay).unwrap();
+            note(&mut faults, &emulated, emulated.link(core).unwrap(), &LinkChange::ClearDelay).unwrap();
         assert_eq!((clear.done.as_str(), faults), ("round-trip time 10ms", Faults::default()));
     }
 
@@ -302,7 +303,7 @@ links:
         let mut faults = Faults::default();
         let mut fail = |link: &str, number| {
             let link = lab.link(link).unwrap();
-            note(&mut faults, &lab, link, LinkChange::CutMember(number))
+            note(&mut faults, &lab, link, &LinkChange::CutMember(number))
                 .map(|o| o.changed)
                 .map_err(|e| e.to_string())
         };

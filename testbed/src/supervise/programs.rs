@@ -146,7 +146,7 @@ impl Programs {
     /// Carries out an action on one program and waits until it has taken effect.
     pub async fn act(&self, node: &str, name: &str, action: ProgramAction) -> anyhow::Result<()> {
         let wishes: &[Wish] = match action {
-            ProgramAction::Kill => &[Wish::Kill],
+            ProgramAction::Kill | ProgramAction::CrashLoop => &[Wish::Kill],
             ProgramAction::Stop => &[Wish::Stop],
             ProgramAction::Resume => &[Wish::Resume],
             ProgramAction::Restart => &[Wish::Stop, Wish::Resume],

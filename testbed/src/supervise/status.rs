@@ -272,6 +272,7 @@ pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
         nodes: lab.nodes.iter().map(|n| node_status(n, &drains)).collect(),
         links: lab.links.iter().map(|l| link_status(lab, l, &known, &shut, &drains, &bundles)).collect(),
         programs: known.programs,
+        rpc: Vec::new(),
     }
 }
 
@@ -292,6 +293,7 @@ fn node_status(node: &topologies::lab::Node, drains: &[DrainRow]) -> NodeStatus 
         plane: node.plane,
         address: node.address.to_string(),
         drained: drained(drains, &node.name, ""),
+        state: "up".to_owned(),
     }
 }
 
