@@ -16,6 +16,7 @@ use crate::wire::{self, Attrs};
 use crate::{KernelError, Request, Socket, socket};
 
 mod expression;
+pub mod filter;
 
 /// nftables' part of netfilter's message types.
 const SUBSYSTEM: u16 = 10;
@@ -108,7 +109,7 @@ impl Counters {
     pub fn open(table: &str) -> Result<Self, KernelError> {
         let mut counters = Self { socket: Socket::open(socket::NETFILTER)?, table: table.to_owned() };
         let ensure = counters.ensure_requests();
-        counters.transaction(&ensure)?;
+        transaction(&mut counters.socket, &ensure)?;
         Ok(counters)
     }
 
@@ -126,7 +127,7 @@ impl Counters {
     /// The first refusal; then nothing has changed.
     pub fn change(&mut self, changes: &[Change]) -> Result<(), KernelError> {
         let requests: Vec<Request> = changes.iter().map(|change| self.change_request(change)).collect();
-        self.transaction(&requests)
+        transaction(&mut self.socket, &requests)
     }
 
     /// Replaces all rules at once; every counter starts at zero. Prefer [`Self::converge`], which keeps counts.
@@ -137,7 +138,7 @@ impl Counters {
         let flush = Request::new(kind(DEL_RULE), 0, self.rule_body().as_bytes(), "remove all counting rules");
         let mut requests = vec![flush];
         requests.extend(rules.iter().map(|rule| self.change_request(&Change::Add(rule.clone()))));
-        self.transaction(&requests)
+        transaction(&mut self.socket, &requests)
     }
 
     /// Brings the rules to the wanted set by tag: missing ones are added, others removed, rules whose tag is
@@ -174,7 +175,7 @@ impl Counters {
         let mut body = Attrs::after(&[FAMILY, 0, 0, 0]);
         body.str(TABLE_NAME, &self.table);
         let request = Request::new(kind(DEL_TABLE), 0, body.as_bytes(), "remove the counter table");
-        self.transaction(&[request])
+        transaction(&mut self.socket, &[request])
     }
 
     /// Table and chain, created if missing.
@@ -226,48 +227,58 @@ impl Counters {
             }
         }
     }
+}
 
-    /// Sends one transaction and returns the first refusal.
-    fn transaction(&mut self, requests: &[Request]) -> Result<(), KernelError> {
-        // res_id names the subsystem, in network order.
-        let header = [0, 0, 0, u8::try_from(SUBSYSTEM).unwrap_or_default()];
-        let begin = Request::new(BATCH_BEGIN, 0, &header, "begin an nftables transaction");
-        let end = Request::new(BATCH_END, 0, &header, "end an nftables transaction");
-        let mut datagram = Vec::new();
-        let begin_seq = self.socket.next_seq();
-        begin.append_to(&mut datagram, begin_seq, 0);
-        for request in requests {
-            let seq = self.socket.next_seq();
-            request.append_to(&mut datagram, seq, wire::F_ACK);
-        }
-        let end_seq = self.socket.next_seq();
-        end.append_to(&mut datagram, end_seq, 0);
-        let doing = requests.first().map_or("change nftables", Request::doing);
-        let failed = |e: io::Error| KernelError::from_io(doing, &e);
-        self.socket.send(&datagram).map_err(failed)?;
-        let mut first_refusal = None;
-        let mut missing = requests.len();
-        while missing > 0 {
-            let length = self.socket.receive().map_err(failed)?;
-            for message in wire::messages(self.socket.received(length)) {
-                let index = message.seq.wrapping_sub(begin_seq);
-                if message.kind != wire::MSG_ERROR || index > end_seq.wrapping_sub(begin_seq) {
-                    continue;
-                }
-                // An answer to the first message is about the transaction as a whole, and the only one.
-                if index == 0 {
-                    socket::outcome(&message, doing)?;
-                    continue;
-                }
-                let request = usize::try_from(index).ok().and_then(|i| requests.get(i - 1));
-                if let Err(e) = socket::outcome(&message, request.map_or(doing, Request::doing)) {
-                    first_refusal = first_refusal.or(Some(e));
-                }
-                missing -= usize::from(request.is_some());
-            }
-        }
-        first_refusal.map_or(Ok(()), Err)
+/// Sends one transaction and returns the first refusal.
+fn transaction(socket: &mut Socket, requests: &[Request]) -> Result<(), KernelError> {
+    // res_id names the subsystem, in network order.
+    let header = [0, 0, 0, u8::try_from(SUBSYSTEM).unwrap_or_default()];
+    let begin = Request::new(BATCH_BEGIN, 0, &header, "begin an nftables transaction");
+    let end = Request::new(BATCH_END, 0, &header, "end an nftables transaction");
+    let mut datagram = Vec::new();
+    let begin_seq = socket.next_seq();
+    begin.append_to(&mut datagram, begin_seq, 0);
+    for request in requests {
+        let seq = socket.next_seq();
+        request.append_to(&mut datagram, seq, wire::F_ACK);
     }
+    let end_seq = socket.next_seq();
+    end.append_to(&mut datagram, end_seq, 0);
+    let doing = requests.first().map_or("change nftables", Request::doing);
+    let failed = |e: io::Error| KernelError::from_io(doing, &e);
+    socket.send(&datagram).map_err(failed)?;
+    let mut first_refusal = None;
+    let mut missing = requests.len();
+    while missing > 0 {
+        let length = socket.receive().map_err(failed)?;
+        for message in wire::messages(socket.received(length)) {
+            let index = message.seq.wrapping_sub(begin_seq);
+            if message.kind != wire::MSG_ERROR || index > end_seq.wrapping_sub(begin_seq) {
+                continue;
+            }
+            // An answer to the first message is about the transaction as a whole, and the only one.
+            if index == 0 {
+                crate::socket::outcome(&message, doing)?;
+                continue;
+            }
+            let request = usize::try_from(index).ok().and_then(|i| requests.get(i - 1));
+            if let Err(e) = crate::socket::outcome(&message, request.map_or(doing, Request::doing)) {
+                first_refusal = first_refusal.or(Some(e));
+            }
+            missing -= usize::from(request.is_some());
+        }
+    }
+    first_refusal.map_or(Ok(()), Err)
+}
+
+/// Removes every table for IPv6 packets of the calling thread's namespace (`nft_flush` in
+/// net/netfilter/nf_tables_api.c).
+///
+/// # Errors
+/// When the kernel has no nftables or refuses.
+pub fn remove_all() -> Result<(), KernelError> {
+    let request = Request::new(kind(DEL_TABLE), 0, &[FAMILY, 0, 0, 0], "remove all tables for IPv6");
+    transaction(&mut Socket::open(socket::NETFILTER)?, &[request])
 }
 
 /// A message type of the subsystem.

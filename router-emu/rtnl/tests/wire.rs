@@ -105,6 +105,9 @@ fn queues() {
         delay_ns: 12_000_000,
         jitter_ns: 64_000,
         loss_ppm: 10_000,
+        corrupt_ppm: 20_000,
+        duplicate_ppm: 30_000,
+        reorder_ppm: 250_000,
         limit: 1000,
         rate_bps: Some(8_000_000),
     };

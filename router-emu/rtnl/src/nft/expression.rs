@@ -1,5 +1,6 @@
 //! The expressions of a counting rule, in nftables' register language.
 
+use super::filter::{Filter, Verdict};
 use super::{CounterRule, mask};
 use crate::wire::{self, Attrs};
 
@@ -23,6 +24,25 @@ const CLASS: (u32, u32) = (0, 2);
 const DSCP_MASK: u16 = 0x0fc0;
 /// Bits to its right.
 const DSCP_SHIFT: u16 = 6;
+/// Offset and length of the source in an IPv6 header.
+const SOURCE: (u32, u32) = (8, 16);
+/// `NFT_PAYLOAD_TRANSPORT_HEADER`.
+const TRANSPORT_HEADER: u32 = 2;
+/// Length of a TCP port.
+const PORT_LENGTH: u32 = 2;
+/// `NFT_META_PRIORITY`, `NFT_META_NFPROTO`, `NFT_META_L4PROTO`.
+const META_PRIORITY: u32 = 2;
+const META_FAMILY: u32 = 15;
+const META_PROTOCOL: u32 = 16;
+/// `NFPROTO_IPV6` and `IPPROTO_TCP`.
+const IPV6: u8 = 10;
+const TCP: u8 = 6;
+/// `NFT_REG_VERDICT`, `NF_DROP`, `NFT_REJECT_TCP_RST`.
+const VERDICT_REGISTER: u32 = 0;
+const DROP: u32 = 0;
+const TCP_RESET: u32 = 1;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
 const COUNTER_BYTES: u16 = 1;
 const COUNTER_PACKETS: u16 = 2;
 
@@ -59,6 +79,59 @@ pub fn write(list: &mut Attrs, rule: &CounterRule) {
     }
     element(list, "counter", |e| {
         e.be64(COUNTER_BYTES, 0).be64(COUNTER_PACKETS, 0);
+    });
+}
+
+/// Which packets of a connection a filter's rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtered {
+    /// Those that leave.
+    Leaving,
+    /// The answers.
+    Returning,
+}
+
+/// Writes the expressions of a filter as list elements.
+pub fn filter(list: &mut Attrs, filter: &Filter, way: Filtered) {
+    for (key, value) in [(META_FAMILY, IPV6), (META_PROTOCOL, TCP)] {
+        element(list, "meta", |meta| {
+            meta.be32(1, REGISTER).be32(2, key);
+        });
+        equals(list, &[value]);
+    }
+    // the destination port stands behind the source port
+    let (address, port) = if way == Filtered::Leaving { (DESTINATION, PORT_LENGTH) } else { (SOURCE, 0) };
+    payload(list, address);
+    equals(list, &filter.to.octets());
+    element(list, "payload", |e| {
+        e.be32(1, REGISTER).be32(2, TRANSPORT_HEADER).be32(3, port).be32(4, PORT_LENGTH);
+    });
+    equals(list, &filter.port.to_be_bytes());
+    match filter.verdict {
+        Verdict::Drop => immediate(list, VERDICT_REGISTER, |data| {
+            data.nest(DATA_VERDICT, |verdict| {
+                verdict.be32(VERDICT_CODE, DROP);
+            });
+        }),
+        Verdict::Reset => element(list, "reject", |e| {
+            e.be32(1, TCP_RESET);
+        }),
+        Verdict::Priority(class) => {
+            immediate(list, REGISTER, |data| {
+                data.put(DATA_VALUE, &class.to_ne_bytes());
+            });
+            element(list, "meta", |meta| {
+                meta.be32(2, META_PRIORITY).be32(3, REGISTER);
+            });
+        }
+    }
+}
+
+/// Loads a constant.
+fn immediate(list: &mut Attrs, register: u32, data: impl FnOnce(&mut Attrs)) {
+    element(list, "immediate", |e| {
+        e.be32(1, register);
+        e.nest(2, data);
     });
 }
 

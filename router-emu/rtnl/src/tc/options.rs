@@ -11,6 +11,8 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 /// Length of `struct tc_ratespec`.
 const RATESPEC: usize = 12;
+const TCA_NETEM_REORDER: u16 = 3;
+const TCA_NETEM_CORRUPT: u16 = 4;
 const TCA_NETEM_RATE: u16 = 6;
 const TCA_NETEM_RATE64: u16 = 8;
 const TCA_NETEM_LATENCY64: u16 = 10;
@@ -109,6 +111,12 @@ pub struct Netem {
     pub jitter_ns: u64,
     /// Random loss in parts per million.
     pub loss_ppm: u32,
+    /// Packets with one wrong bit, in parts per million.
+    pub corrupt_ppm: u32,
+    /// Packets that are sent twice, in parts per million.
+    pub duplicate_ppm: u32,
+    /// Packets that are sent at once while the others wait for their delay, in parts per million.
+    pub reorder_ppm: u32,
     /// Packets that may be in flight; must exceed rate times delay.
     pub limit: u32,
     /// Rate in bits per second, if netem is to shape too.
@@ -119,10 +127,19 @@ impl Netem {
     /// Value of `TCA_OPTIONS`.
     pub fn encode(&self) -> Vec<u8> {
         let ticks = |ns: u64| u32::try_from(ns / NS_PER_TICK).unwrap_or(u32::MAX);
-        let loss = u64::from(self.loss_ppm.min(1_000_000)) * u64::from(u32::MAX) / 1_000_000;
-        let loss = u32::try_from(loss).unwrap_or(u32::MAX);
-        let words = [ticks(self.delay_ns), self.limit, loss, 0, 0, ticks(self.jitter_ns)];
+        let share = |ppm: u32| {
+            let share = u64::from(ppm.min(1_000_000)) * u64::from(u32::MAX) / 1_000_000;
+            u32::try_from(share).unwrap_or(u32::MAX)
+        };
+        // with a gap of one every packet may overtake
+        let gap = u32::from(self.reorder_ppm > 0);
+        let (loss, duplicate) = (share(self.loss_ppm), share(self.duplicate_ppm));
+        let words = [ticks(self.delay_ns), self.limit, loss, gap, duplicate, ticks(self.jitter_ns)];
         let mut options = Attrs::after(&words.map(u32::to_ne_bytes).concat());
+        // what a change leaves out stays as it was (`netem_change` in net/sched/sch_netem.c)
+        for (kind, ppm) in [(TCA_NETEM_REORDER, self.reorder_ppm), (TCA_NETEM_CORRUPT, self.corrupt_ppm)] {
+            options.put(kind, &[share(ppm), 0].map(u32::to_ne_bytes).concat());
+        }
         options.u64(TCA_NETEM_LATENCY64, self.delay_ns);
         if self.jitter_ns > 0 {
             options.u64(TCA_NETEM_JITTER64, self.jitter_ns);
@@ -143,13 +160,19 @@ impl Netem {
         let attributes = wire::attrs_after(options, NETEM_HEADER);
         let word = |i: usize| wire::u32_at(options, 4 * i);
         let wide = |kind| wire::find(attributes, kind).and_then(|v| wire::u64_at(v, 0));
-        let loss = (u64::from(word(2)?) * 1_000_000).div_ceil(u64::from(u32::MAX));
+        let ppm = |share: u32| {
+            u32::try_from((u64::from(share) * 1_000_000).div_ceil(u64::from(u32::MAX))).unwrap_or(u32::MAX)
+        };
+        let pair = |kind| wire::find(attributes, kind).and_then(|v| wire::u32_at(v, 0)).map_or(0, ppm);
         let narrow = wire::find(attributes, TCA_NETEM_RATE).and_then(|v| wire::u32_at(v, 0)).map(u64::from);
         let rate = wide(TCA_NETEM_RATE64).or(narrow).filter(|r| *r > 0);
         Some(Self {
             delay_ns: wide(TCA_NETEM_LATENCY64).unwrap_or(u64::from(word(0)?) * NS_PER_TICK),
             jitter_ns: wide(TCA_NETEM_JITTER64).unwrap_or(u64::from(word(5)?) * NS_PER_TICK),
-            loss_ppm: u32::try_from(loss).unwrap_or(u32::MAX),
+            loss_ppm: ppm(word(2)?),
+            corrupt_ppm: pair(TCA_NETEM_CORRUPT),
+            duplicate_ppm: ppm(word(4)?),
+            reorder_ppm: if word(3)? > 0 { pair(TCA_NETEM_REORDER) } else { 0 },
             limit: word(1)?,
             rate_bps: rate.map(|r| r.saturating_mul(8)),
         })
