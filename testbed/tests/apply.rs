@@ -10,15 +10,16 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;
 use rtnl::{Socket, addr, link, neigh, netns, route, socket};
-use testbed::apply::linux::{LinuxKernel, probe};
+use testbed::apply::linux::LinuxKernel;
 use testbed::apply::memory::MemoryKernel;
 use testbed::apply::{Kernel, Scope};
 use testbed::plan::{Change, Faults, Options, Plan, State, desired, diff};
 use topologies::lab::Lab;
+
+mod common;
+use common::on_linux;
 
 /// A lab file of a ring of sites with chords.
 #[derive(Clone, Debug)]
@@ -228,29 +229,6 @@ fn in_memory() {
         case(&mut Bench { kernel: &mut kernel, options: Options::full() });
         assert_eq!(kernel, MemoryKernel::new());
     }
-}
-
-/// Runs `work` with a Linux kernel of its own, if it can be had.
-fn on_linux(work: impl FnOnce(&mut LinuxKernel, Options) + Send) {
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped: making namespaces needs root");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
-            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-                .unwrap();
-            let options = probe().unwrap();
-            if options != Options::full() {
-                println!("this kernel lacks something, which is left out: {options:?}");
-            }
-            let mut kernel = LinuxKernel::open(folder.path(), "t").unwrap();
-            work(&mut kernel, options);
-        });
-        thread.join().unwrap();
-    });
 }
 
 #[test]

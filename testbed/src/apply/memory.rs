@@ -161,6 +161,13 @@ fn change_node(node: &mut Node, change: &Change) -> Result<(), i32> {
             }
             node.labels.insert(*label, route.clone());
         }
+        Change::Wipe { .. } => {
+            if node.is_alive() {
+                return Err(libc::EBUSY);
+            }
+            node.blank = true;
+        }
+        Change::SetFilters { filters, .. } => node.filters.clone_from(filters),
         Change::AddRoute { route, ifindex, .. } => {
             if *ifindex != 1 && !interface_at(node, *ifindex).ok_or(libc::ENODEV)?.up {
                 return Err(libc::ENETDOWN);
@@ -182,7 +189,11 @@ fn change_node(node: &mut Node, change: &Change) -> Result<(), i32> {
                 return Err(libc::EADDRNOTAVAIL);
             }
         }
-        other => change_interface(node, other)?,
+        other => {
+            change_interface(node, other)?;
+            // whoever has an interface may have programs
+            node.blank &= !node.is_alive();
+        }
     }
     Ok(())
 }
@@ -237,7 +248,10 @@ fn change_interface(node: &mut Node, change: &Change) -> Result<(), i32> {
         Change::RemoveQueue { .. } => {
             state.queue.take().ok_or(libc::ENOENT)?;
         }
-        Change::SetQueue { to, .. } => state.queue = Some(*to),
+        Change::SetQueue { to, .. } => {
+            let kept = state.queue.and_then(|old| old.changed_to(to));
+            state.queue = Some(kept.unwrap_or(*to));
+        }
         Change::MarkLink { .. } => state.marked = true,
         Change::SetMtu { mtu, .. } => state.mtu = *mtu,
         Change::LinkUp { .. } => state.up = true,

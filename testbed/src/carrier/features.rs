@@ -34,6 +34,8 @@ pub enum Feature {
     Bonds,
     /// nftables.
     Nftables,
+    /// Filters that lose, refuse and mark packets of connections.
+    Filters,
     /// Soft-RoCE that works inside namespaces (Linux 7.1).
     SoftRoce,
     /// User namespaces for those who are not root.
@@ -42,7 +44,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::MplsRoutes,
         Self::MplsEncap,
         Self::DscpMaskRules,
@@ -52,6 +54,7 @@ impl Feature {
         Self::Netem,
         Self::Bonds,
         Self::Nftables,
+        Self::Filters,
         Self::SoftRoce,
         Self::UserNamespaces,
     ];
@@ -66,6 +69,7 @@ impl Feature {
             Self::Netem => "sch_netem",
             Self::Bonds => "bonding",
             Self::Nftables => "nf_tables",
+            Self::Filters => "nft_reject_inet",
             Self::SoftRoce => "rdma_rxe",
             Self::DscpMaskRules | Self::NexthopGroups | Self::UserNamespaces => return None,
         })
@@ -84,6 +88,7 @@ impl fmt::Display for Feature {
             Self::Netem => "link delay (netem)",
             Self::Bonds => "link bundles (bonding)",
             Self::Nftables => "nftables",
+            Self::Filters => "connection filters",
             Self::SoftRoce => "Soft-RoCE in namespaces",
             Self::UserNamespaces => "user namespaces",
         })
@@ -192,6 +197,9 @@ fn in_namespace(ns: BorrowedFd<'_>) -> Result<Tries, KernelError> {
         Feature::Nftables,
         Socket::open_in(ns, libc::NETLINK_NETFILTER as isize).and_then(|mut s| nftables(&mut s)),
     );
+    let unable = KernelError { errno: libc::EOPNOTSUPP, text: None, doing: "filter connections".to_owned() };
+    let filters = netns::enter(ns, crate::apply::linux::can_filter)?;
+    tries.insert(Feature::Filters, if filters { Ok(()) } else { Err(unable) });
     Ok(tries)
 }
 

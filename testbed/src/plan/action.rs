@@ -1,12 +1,14 @@
 //! One thing to be done to the kernel, and why.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv6Addr;
 
 use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 
-use super::state::{LabelRoute, Mac, Queue, Route};
+use super::queue::Queue;
+use super::state::{Filter, LabelRoute, Mac, Route};
 
 /// An action of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +57,8 @@ pub enum Change {
     RemoveAddress { node: String, interface: String, ifindex: u32, address: Ipv6Net },
     /// Remove the queues of an interface.
     RemoveQueue { node: String, interface: String, ifindex: u32 },
+    /// Remove everything that programs put: routes, next hops, labels, rules, tables of nftables.
+    Wipe { node: String },
     /// Take an interface down.
     LinkDown { node: String, interface: String, ifindex: u32 },
     /// Remove a veth pair by one of its ends, or a bond.
@@ -93,6 +97,8 @@ pub enum Change {
     SetMplsInput { node: String, interface: String, on: bool },
     /// Add or replace a static label.
     SetLabel { node: String, label: u32, route: LabelRoute, ifindex: u32 },
+    /// Make these the filters of connections.
+    SetFilters { node: String, filters: BTreeSet<Filter> },
 }
 
 /// When an action takes place: everything of a phase is done before the next begins.
@@ -106,6 +112,8 @@ pub enum Phase {
     Clear,
     /// Interfaces that go down.
     Down,
+    /// What programs put into kernels of nodes without power.
+    Wipe,
     /// Links that go.
     RemoveLinks,
     /// Namespaces that go.
@@ -126,6 +134,8 @@ pub enum Phase {
     Mpls,
     /// Static labels.
     Labels,
+    /// Filters of connections.
+    Filters,
 }
 
 impl Phase {
@@ -134,6 +144,7 @@ impl Phase {
         match self {
             Self::Clear => "Clear",
             Self::Down => "Take down",
+            Self::Wipe => "Wipe",
             Self::RemoveLinks => "Remove links",
             Self::RemoveNamespaces => "Remove namespaces",
             Self::CreateNamespaces => "Create namespaces",
@@ -144,6 +155,7 @@ impl Phase {
             Self::Queues => "Queues",
             Self::Mpls => "Label tables",
             Self::Labels => "Static labels",
+            Self::Filters => "Filters of connections",
         }
     }
 }
@@ -158,6 +170,7 @@ impl Change {
             | Self::RemoveAddress { .. }
             | Self::RemoveQueue { .. } => Phase::Clear,
             Self::LinkDown { .. } => Phase::Down,
+            Self::Wipe { .. } => Phase::Wipe,
             Self::RemoveLink { .. } => Phase::RemoveLinks,
             Self::RemoveNamespace { .. } => Phase::RemoveNamespaces,
             Self::CreateNamespace { .. } => Phase::CreateNamespaces,
@@ -170,6 +183,7 @@ impl Change {
             Self::SetQueue { .. } => Phase::Queues,
             Self::SetLabelTable { .. } | Self::SetMplsInput { .. } => Phase::Mpls,
             Self::SetLabel { .. } => Phase::Labels,
+            Self::SetFilters { .. } => Phase::Filters,
         }
     }
 
@@ -198,7 +212,9 @@ impl Change {
             | Self::SetQueue { node, .. }
             | Self::SetLabelTable { node, .. }
             | Self::SetMplsInput { node, .. }
-            | Self::SetLabel { node, .. } => node,
+            | Self::SetLabel { node, .. }
+            | Self::SetFilters { node, .. }
+            | Self::Wipe { node } => node,
         }
     }
 }
@@ -253,19 +269,12 @@ impl fmt::Display for Change {
             Self::SetLabel { node, label, route, .. } => {
                 write!(f, "label {label} in {node}: pop, out of {}", route.interface)
             }
+            Self::SetFilters { node, filters } => {
+                let each: Vec<String> = filters.iter().map(ToString::to_string).collect();
+                let each = if each.is_empty() { "none".to_owned() } else { each.join("; ") };
+                write!(f, "connections of {node} filtered: {each}")
+            }
+            Self::Wipe { node } => write!(f, "what programs put into the kernel of {node}"),
         }
-    }
-}
-
-impl fmt::Display for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bit/s", self.rate_bps)?;
-        if self.band_packets.is_some() {
-            write!(f, ", 4 bands")?;
-        }
-        if self.delay_ns > 0 {
-            write!(f, ", {} us delay", self.delay_ns / 1000)?;
-        }
-        Ok(())
     }
 }

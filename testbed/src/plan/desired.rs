@@ -7,7 +7,10 @@ use ipnet::Ipv6Net;
 use topologies::lab::{Interface as LabInterface, Lab, Member, Node as LabNode, Role};
 
 use super::faults::Faults;
-use super::state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};
+use super::impair::Impairment;
+use super::queue::Queue;
+use super::rpc;
+use super::state::{Interface, LabelRoute, Mac, Node, Route, State};
 
 /// Packets that may wait in each band of a core interface.
 pub const BAND_PACKETS: u32 = 50;
@@ -62,12 +65,14 @@ pub struct Options {
     pub delay: bool,
     /// Bundles of links; without them a bundle is one link.
     pub bonds: bool,
+    /// Filters of connections.
+    pub filters: bool,
 }
 
 impl Options {
     /// Everything that a lab can ask for.
     pub const fn full() -> Self {
-        Self { mpls: true, bands: true, delay: true, bonds: true }
+        Self { mpls: true, bands: true, delay: true, bonds: true, filters: true }
     }
 
     /// Everything but label switching.
@@ -77,7 +82,7 @@ impl Options {
 
     /// Addresses, routes and rates only: what any kernel has.
     pub const fn basic() -> Self {
-        Self { mpls: false, bands: false, delay: false, bonds: false }
+        Self { mpls: false, bands: false, delay: false, bonds: false, filters: false }
     }
 }
 
@@ -93,7 +98,7 @@ pub fn managed_sysctls() -> impl Iterator<Item = &'static str> {
 }
 
 /// The state that a lab needs, with its faults: links and members that are cut are administratively down at their `a`
-/// end.
+/// end; those of nodes that have crashed are at that node's.
 pub fn desired(lab: &Lab, faults: &Faults, options: Options) -> State {
     let ends: BTreeMap<(&str, &str), &LabInterface> = lab
         .nodes
@@ -105,24 +110,23 @@ pub fn desired(lab: &Lab, faults: &Faults, options: Options) -> State {
     let mut nodes = BTreeMap::new();
     for node in &lab.nodes {
         let mut state = bare_node(node, options);
+        state.blank = faults.crashed.contains(&node.name);
         for interface in &node.interfaces {
             let peer = (interface.peer_node.as_str(), interface.peer_interface.as_str());
             let peer = ends.get(&peer).copied();
             let members = if options.bonds { interface.members.as_slice() } else { &[] };
             let near = near.contains(&(node.name.as_str(), interface.name.as_str()));
-            let up = !(near && faults.cut.contains(&interface.link));
+            let up = !(state.blank || near && faults.cut.contains(&interface.link));
             let mut wanted = wanted_interface(interface, peer, up, options);
-            if let Some(queue) = &mut wanted.queue {
-                if let (true, Some(rtt)) = (options.delay, faults.rtts.get(&interface.link)) {
-                    queue.delay_ns = nanoseconds(rtt.one_way());
-                }
-                queue.rate_bps = faults.rate_left(&interface.link, members.len(), queue.rate_bps);
-            }
+            wanted.queue = hurt(lab, &node.name, interface, wanted.queue, faults, options);
             state.interfaces.insert(interface.name.clone(), wanted);
             for (number, member) in (1..).zip(members) {
-                let up = !(near && faults.is_member_cut(&interface.link, number));
+                let up = !(state.blank || near && faults.is_member_cut(&interface.link, number));
                 state.interfaces.insert(member.name.clone(), wanted_member(interface, member, up));
             }
+        }
+        if options.filters && node.role == Role::Host {
+            broken_connections(lab, node, &mut state, faults, options);
         }
         state.routes = routes(node, &state);
         if options.mpls && node.platform_labels > 0 {
@@ -131,6 +135,51 @@ pub fn desired(lab: &Lab, faults: &Faults, options: Options) -> State {
         nodes.insert(node.name.clone(), state);
     }
     State { nodes }
+}
+
+/// The queue of a node's interface with what faults do to it.
+fn hurt(
+    lab: &Lab,
+    node: &str,
+    interface: &LabInterface,
+    queue: Option<Queue>,
+    faults: &Faults,
+    options: Options,
+) -> Option<Queue> {
+    let harm = faults.harm(&interface.link, node);
+    let mut queue = match queue {
+        None if harm.is_none() => return None,
+        queue => queue.unwrap_or_default(),
+    };
+    let Impairment { delay, rate, .. } = harm;
+    if options.delay {
+        if let Some(rtt) = faults.rtts.get(&interface.link) {
+            queue.delay_ns = nanoseconds(rtt.one_way());
+        }
+        queue.delay_ns = queue.delay_ns.saturating_add(nanoseconds(delay.into()));
+        queue.harm = harm.harm();
+    }
+    let members = if options.bonds { interface.members.len() } else { 0 };
+    queue.rate_bps = faults.rate_left(&interface.link, members, queue.rate_bps);
+    if let Some(rate) = rate.map(|rate| rate.0 / lab.bandwidth_divisor.max(1)) {
+        if queue.rate_bps == 0 {
+            queue.limit = limit(rate, interface.mtu);
+        }
+        queue.rate_bps = if queue.rate_bps == 0 { rate } else { rate.min(queue.rate_bps) };
+    }
+    (queue != Queue::default()).then_some(queue)
+}
+
+/// Filters and late queues of a host whose connections are broken.
+fn broken_connections(lab: &Lab, node: &LabNode, state: &mut Node, faults: &Faults, options: Options) {
+    let (filters, late_ns) = rpc::filters(lab, &faults.rpc, &node.name);
+    state.filters = filters;
+    if !options.delay || late_ns == [0; _] {
+        return;
+    }
+    for interface in state.interfaces.values_mut().filter(|interface| interface.queue.is_none()) {
+        interface.queue = Some(Queue { late_ns, ..Queue::default() });
+    }
 }
 
 /// Takes backbone interfaces out of service that their routers' configurations keep down: node, interface.
@@ -217,14 +266,18 @@ fn wanted_member(bond: &LabInterface, member: &Member, up: bool) -> Interface {
 fn queue(interface: &LabInterface, options: Options) -> Option<Queue> {
     let rate_bps = interface.rate_bps?;
     let delay = interface.delay.filter(|_| options.delay).unwrap_or_default();
-    // A twentieth of a second's worth, but never less than a few full frames.
-    let limit = (rate_bps / 8 / 20).max(4 * u64::from(interface.mtu));
     Some(Queue {
         rate_bps,
-        limit: u32::try_from(limit).unwrap_or(u32::MAX),
+        limit: limit(rate_bps, interface.mtu),
         band_packets: options.bands.then_some(BAND_PACKETS),
         delay_ns: nanoseconds(delay),
+        ..Queue::default()
     })
+}
+
+/// Bytes that may wait without bands: a twentieth of a second's worth, but never less than a few full frames.
+fn limit(rate_bps: u64, mtu: u32) -> u32 {
+    u32::try_from((rate_bps / 8 / 20).max(4 * u64::from(mtu))).unwrap_or(u32::MAX)
 }
 
 fn nanoseconds(time: Duration) -> u64 {

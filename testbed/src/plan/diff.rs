@@ -136,7 +136,19 @@ impl Diff<'_> {
         self.fresh = fresh;
         self.routes(name, wanted, found);
         self.labels(name, wanted, found);
+        self.power(name, wanted, found);
         self.fresh = false;
+    }
+
+    /// What a loss of power takes; filters.
+    fn power(&mut self, name: &str, wanted: &Node, found: &Node) {
+        if wanted.blank && !found.blank {
+            self.push(Change::Wipe { node: name.to_owned() }, "the node has crashed");
+        }
+        if wanted.filters != found.filters {
+            let change = Change::SetFilters { node: name.to_owned(), filters: wanted.filters.clone() };
+            self.push(change, format!("there are {}", found.filters.len()));
+        }
     }
 
     /// Settings; the label table has a phase of its own.
@@ -242,7 +254,7 @@ impl Diff<'_> {
     fn queue(&mut self, node: &str, name: &str, wanted: &Interface, old: &Interface) {
         let (node, interface, ifindex) = (node.to_owned(), name.to_owned(), wanted.ifindex);
         match (old.queue, wanted.queue) {
-            (from, Some(to)) if from != Some(to) => {
+            (from, Some(to)) if from.is_none_or(|from| !from.serves(&to)) => {
                 let reason = from.map_or_else(|| "missing".to_owned(), |q| format!("it is {q}"));
                 self.push(Change::SetQueue { node, interface, ifindex, mtu: wanted.mtu, from, to }, reason);
             }

@@ -45,7 +45,8 @@ impl Change {
             | Self::RemoveAddress { .. }
             | Self::RemoveQueue { .. }
             | Self::RemoveLink { .. }
-            | Self::RemoveNamespace { .. } => Sign::Remove,
+            | Self::RemoveNamespace { .. }
+            | Self::Wipe { .. } => Sign::Remove,
             Self::LinkDown { .. }
             | Self::LinkUp { .. }
             | Self::RepairLoopback { .. }
@@ -55,6 +56,7 @@ impl Change {
             | Self::SetMtu { .. }
             | Self::SetLabelTable { .. }
             | Self::SetMplsInput { .. }
+            | Self::SetFilters { .. }
             | Self::SetQueue { from: Some(_), .. } => Sign::Change,
             Self::CreateNamespace { .. }
             | Self::CreateLink { .. }

@@ -12,15 +12,19 @@ mod diff;
 mod display;
 mod faults;
 mod impair;
+mod queue;
+mod rpc;
 mod state;
 
 pub use action::{Action, Change, EndSpec, Phase};
 pub use desired::{BAND_PACKETS, Options, desired, managed_sysctls, shut};
 pub use diff::diff;
 pub use display::{Counts, Plan, Sign};
-pub use faults::{Faults, bonded_members};
+pub use faults::{Faults, bonded_members, delay_us};
 pub use impair::{Impairment, MILLION, percent};
-pub use state::{Interface, LabelRoute, Mac, Node, Queue, Route, State};
+pub use queue::{Harm, LATE_QUEUES, Queue};
+pub use rpc::{RPC_PROGRAMS, RpcFault, RpcHow, delays, ports};
+pub use state::{Fate, Filter, Interface, LabelRoute, Mac, Node, Route, State};
 
 #[cfg(test)]
 mod tests;

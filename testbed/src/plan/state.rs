@@ -8,6 +8,8 @@ use std::str::FromStr;
 use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 
+use super::queue::Queue;
+
 /// Everything of a lab that lives in the kernel and that the orchestrator owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -51,6 +53,52 @@ pub struct Node {
     pub routes: BTreeSet<Route>,
     /// Label routes of protocol 4, by label.
     pub labels: BTreeMap<u32, LabelRoute>,
+    /// What happens to connections that the node opens.
+    pub filters: BTreeSet<Filter>,
+    /// Whether all interfaces are down and nothing is there that programs put: as right after power-up. Wanted of nodes that
+    /// have crashed only, but may be so of any.
+    pub blank: bool,
+}
+
+impl Node {
+    /// Whether an interface is up: then nobody looks whether the node is blank.
+    pub fn is_alive(&self) -> bool {
+        self.interfaces.values().any(|interface| interface.up)
+    }
+}
+
+/// A filter of connections to an address and TCP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Filter {
+    /// Destination.
+    pub to: Ipv6Addr,
+    /// Its port.
+    pub port: u16,
+    /// What happens to packets.
+    pub fate: Fate,
+}
+
+/// What happens to packets that a filter finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// They are lost, in both directions.
+    Lost,
+    /// They are answered with a reset.
+    Reset,
+    /// They wait in the late queue of this number, see [`Queue::late_ns`].
+    Late(u8),
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fate = match self.fate {
+            Fate::Lost => "lost".to_owned(),
+            Fate::Reset => "reset".to_owned(),
+            Fate::Late(number) => format!("late, queue {number}"),
+        };
+        write!(f, "[{}]:{} {fate}", self.to, self.port)
+    }
 }
 
 /// One end of a veth pair, or a bond of such ends.
@@ -80,19 +128,6 @@ pub struct Interface {
     pub mpls_input: bool,
     /// Shaping.
     pub queue: Option<Queue>,
-}
-
-/// The queues of an interface: optional delay, then a token bucket, then four priority bands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queue {
-    /// Rate in bit/s.
-    pub rate_bps: u64,
-    /// Bytes that may wait where there are no bands.
-    pub limit: u32,
-    /// Packets that may wait in each of the four bands; `None` for one queue without classes.
-    pub band_packets: Option<u32>,
-    /// One-way delay in nanoseconds; 0 for none.
-    pub delay_ns: u64,
 }
 
 /// A route.

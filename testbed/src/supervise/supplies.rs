@@ -36,8 +36,28 @@ impl Supplies {
     /// # Errors
     /// It cannot be: the message names what it lacks.
     pub fn provide(&self, lab: &Lab) -> anyhow::Result<Options> {
-        let needs = choose::needs(lab);
-        if missing(&needs, self.options()).is_none() {
+        let lacking = |need| {
+            Failure::new(Code::Lacking, format!("the kernel that lab {} runs on lacks {need}", lab.name))
+                .hint("`testbed doctor` lists what this machine has; take out of the lab file what needs it")
+        };
+        self.have(&choose::needs(lab), lacking)
+    }
+
+    /// Makes the kernel able to break something.
+    ///
+    /// # Errors
+    /// It cannot be: the message says what for, and names what the kernel lacks.
+    pub fn provide_for(&self, fault: &str, needs: &[Feature]) -> anyhow::Result<Options> {
+        let lacking = |need| {
+            Failure::new(Code::Lacking, format!("{fault} needs {need}, which the lab's kernel lacks")).hint(
+                "`testbed doctor` lists what this machine has; `up --carrier vm` brings a kernel that has it",
+            )
+        };
+        self.have(needs, lacking)
+    }
+
+    fn have(&self, needs: &[Feature], lacking: impl Fn(Feature) -> Failure) -> anyhow::Result<Options> {
+        if missing(needs, self.options()).is_none() {
             return Ok(self.options());
         }
         if let Some(folder) = &self.folder {
@@ -46,15 +66,7 @@ impl Supplies {
         }
         let options = linux::probe()?;
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
-        match missing(&needs, options) {
-            None => Ok(options),
-            Some(need) => Err(Failure::new(
-                Code::Lacking,
-                format!("the kernel that lab {} runs on lacks {need}", lab.name),
-            )
-            .hint("`testbed doctor` lists what this machine has; take out of the lab file what needs it")
-            .into()),
-        }
+        missing(needs, options).map_or(Ok(options), |need| Err(lacking(need).into()))
     }
 }
 
@@ -63,6 +75,7 @@ fn missing(needs: &[Feature], options: Options) -> Option<Feature> {
     needs.iter().copied().find(|need| match need {
         Feature::Netem => !options.delay,
         Feature::Bonds => !options.bonds,
+        Feature::Filters => !options.filters,
         _ => false,
     })
 }

@@ -28,6 +28,10 @@ enum Step {
     Mpls,
     /// Labels.
     Labels,
+    /// What programs put there.
+    Wipe,
+    /// Filters of connections.
+    Filters,
 }
 
 impl Step {
@@ -40,12 +44,14 @@ impl Step {
             Phase::Links | Phase::Addresses | Phase::Queues => Self::Interfaces,
             Phase::Mpls => Self::Mpls,
             Phase::Labels => Self::Labels,
+            Phase::Wipe => Self::Wipe,
+            Phase::Filters => Self::Filters,
         }
     }
 }
 
 /// Failures of a step, each with the index of its action in the step.
-type Failures = Vec<(usize, KernelError)>;
+pub(super) type Failures = Vec<(usize, KernelError)>;
 
 impl LinuxKernel {
     /// Carries out a plan.
@@ -65,6 +71,8 @@ impl LinuxKernel {
                 Step::Namespaces => self.namespaces(actions)?,
                 Step::Links => self.create_links(actions)?,
                 Step::Mpls => self.settings(actions)?,
+                Step::Wipe => self.wipe(actions),
+                Step::Filters => self.filters(actions)?,
                 Step::Remove | Step::Interfaces | Step::Labels => self.batches(actions)?,
             };
             failures.sort_by_key(|(index, _)| *index);
@@ -245,7 +253,7 @@ impl LinuxKernel {
     }
 
     /// The open namespace of a node.
-    fn held_mut(&mut self, node: &str) -> Result<&mut Held, KernelError> {
+    pub(super) fn held_mut(&mut self, node: &str) -> Result<&mut Held, KernelError> {
         self.held.get_mut(node).ok_or_else(|| no_namespace(node))
     }
 
@@ -300,7 +308,9 @@ impl LinuxKernel {
             | Change::CreateLink { .. }
             | Change::CreateBond { .. }
             | Change::SetLabelTable { .. }
-            | Change::SetMplsInput { .. } => {}
+            | Change::SetMplsInput { .. }
+            | Change::Wipe { .. }
+            | Change::SetFilters { .. } => {}
         }
     }
 }
@@ -336,7 +346,7 @@ fn kernel_address(ifindex: u32, address: ipnet::Ipv6Net) -> addr::Address {
 }
 
 /// The error of a namespace that is not there.
-fn no_namespace(node: &str) -> KernelError {
+pub(super) fn no_namespace(node: &str) -> KernelError {
     let text = Some("the node has no namespace".to_owned());
     KernelError { errno: libc::ENOENT, text, doing: format!("enter the namespace of {node}") }
 }

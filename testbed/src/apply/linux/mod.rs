@@ -7,6 +7,7 @@
 
 mod execute;
 mod observe;
+mod power;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+pub use power::{Put, can_filter, put_by_programs};
 use rtnl::{KernelError, Socket, link, netns, socket, tc};
 
 use super::{ApplyError, Kernel, Progress, Scope};
@@ -163,5 +165,6 @@ pub fn probe() -> Result<Options, KernelError> {
         mtu: 9216,
     };
     let bonds = socket.request(&link::create_bond(&bond)).is_ok();
-    Ok(Options { mpls, bands, delay, bonds })
+    let filters = netns::enter(namespace.as_fd(), can_filter)?;
+    Ok(Options { mpls, bands, delay, bonds, filters })
 }

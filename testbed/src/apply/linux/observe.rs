@@ -9,12 +9,14 @@ use rtnl::link::LinkInfo;
 use rtnl::route::{Filter, Kind, Via};
 use rtnl::{KernelError, Socket, addr, link, mpls, neigh, netns, route, sysctl, tc};
 
-use super::{LO, LinuxKernel, queue};
+use super::{LO, LinuxKernel, power, queue};
 use crate::apply::{PROTOCOL, Scope};
-use crate::plan::{Interface, LabelRoute, Mac, Node, Route, State, managed_sysctls};
+use crate::plan::{
+    Filter as ConnectionFilter, Interface, LabelRoute, Mac, Node, Route, State, managed_sysctls,
+};
 
-/// Settings of a namespace: by key, and the interfaces that accept labels.
-type Settings = (BTreeMap<String, String>, BTreeSet<String>);
+/// Settings of a namespace: by key, the interfaces that accept labels, and filters.
+type Settings = (BTreeMap<String, String>, BTreeSet<String>, BTreeSet<ConnectionFilter>);
 
 impl LinuxKernel {
     /// Reads the namespaces in scope. Settings are read by a second thread, because they need one that can change
@@ -38,8 +40,8 @@ impl LinuxKernel {
         });
         let mut state = State::default();
         for ((name, mut node), settings) in names.into_iter().zip(nodes?).zip(settings?) {
-            let (sysctls, labelled) = settings?;
-            node.sysctls = sysctls;
+            let (sysctls, labelled, filters) = settings?;
+            (node.sysctls, node.filters) = (sysctls, filters);
             for (interface, state) in &mut node.interfaces {
                 state.mpls_input = labelled.contains(interface);
             }
@@ -65,7 +67,7 @@ fn read_settings() -> Result<Settings, KernelError> {
             labelled.insert(name);
         }
     }
-    Ok((values, labelled))
+    Ok((values, labelled, power::read_filters()))
 }
 
 /// Reads everything that one namespace's socket tells.
@@ -103,6 +105,7 @@ fn read_node(socket: &mut Socket, mark: &str) -> Result<Node, KernelError> {
     node.labels = read_labels(socket, &names)?;
     let named = by_index.into_iter().filter_map(|(i, state)| Some(((*names.get(&i)?).to_owned(), state)));
     node.interfaces = named.collect();
+    node.blank = !node.is_alive() && power::put_by_programs(socket)?.is_empty();
     Ok(node)
 }
 

@@ -1,7 +1,9 @@
 //! The queue tree of an interface: requests that make it, and reading it back.
 //!
 //! ```text
-//! root ── netem 3: (only with delay) ── tbf 1: ── prio 2: ── four pfifo 21: to 24:
+//! root ── netem 3: (only with delay or harm) ── tbf 1: ── prio 2: ── four pfifo 21: to 24:
+//! root ── netem 3: ── tbf 1: (only with a rate)          an interface that is not shaped, harmed
+//! root ── prio 4: ── the kernel's own at 4:1, netem 41: to 44: at 4:2 to 4:5      late connections
 //! ```
 //! Packets are delayed before they queue, so a band's length does not depend on the delay.
 
@@ -10,7 +12,7 @@ use std::collections::BTreeMap;
 use rtnl::Request;
 use rtnl::tc::{self, Details, QdiscInfo, classify};
 
-use crate::plan::Queue;
+use crate::plan::{Harm, LATE_QUEUES, Queue};
 
 /// Major number of the token bucket.
 const TBF: u16 = 1;
@@ -18,6 +20,10 @@ const TBF: u16 = 1;
 const PRIO: u16 = 2;
 /// Of the delay.
 const NETEM: u16 = 3;
+/// Of the queue that sends late connections to their delays, by the packets' priority.
+const LATE: u16 = 4;
+/// Of the first delay of late connections.
+const FIRST_LATE: u16 = 0x41;
 /// Of the first band's queue.
 const FIRST_BAND: u16 = 0x21;
 /// Number of bands.
@@ -26,25 +32,37 @@ const BANDS: u8 = 4;
 const OVERHEAD: u32 = 84;
 /// Smallest packet that is reckoned with when the packets in flight are counted.
 const SMALL_PACKET: u64 = 100;
+/// Rate that is reckoned with on an interface without one, bit/s.
+const UNSHAPED: u64 = 100_000_000;
+/// Packets of late connections that may be in flight.
+const LATE_PACKETS: u32 = 10_000;
+
+/// Class id of packets of the connections that wait in this late queue, from 1.
+pub fn late_class(number: u8) -> u32 {
+    tc::handle(LATE, u16::from(number) + 1)
+}
 
 /// Requests that turn the queues `from` of an interface into `to`. With the same structure only what differs is
-/// changed, in place, without dropping what waits.
+/// changed, in place, without dropping what waits; a delay or harm that is over stays as one of nothing.
 pub fn requests(ifindex: u32, mtu: u32, from: Option<&Queue>, to: &Queue) -> Vec<Request> {
-    let shape = |q: &Queue| (q.delay_ns > 0, q.band_packets.is_some());
-    let whole = |q: &Queue| q.rate_bps > 0 && q.band_packets != Some(0);
-    let kept = from.filter(|old| shape(old) == shape(to) && whole(old));
+    let kept = from.filter(|old| old.changed_to(to).is_some());
     let mut requests = Vec::new();
     if from.is_some() && kept.is_none() {
         requests.push(tc::delete(ifindex, tc::ROOT));
     }
+    if to.is_late() || kept.is_some_and(Queue::is_late) {
+        late(ifindex, kept, to, &mut requests);
+        return requests;
+    }
     let mut parent = tc::ROOT;
-    if to.delay_ns > 0 {
-        if kept.is_none_or(|old| (old.delay_ns, old.rate_bps) != (to.delay_ns, to.rate_bps)) {
+    if to.hurts() || kept.is_some_and(|old| old.hurts() || old.idle) {
+        let of = |q: &Queue| (q.delay_ns, q.rate_bps, q.harm);
+        if kept.is_none_or(|old| of(old) != of(to)) {
             requests.push(tc::netem(ifindex, parent, tc::handle(NETEM, 0), &netem(to)));
         }
         parent = tc::handle(NETEM, 1);
     }
-    if kept.is_none_or(|old| (old.rate_bps, old.limit) != (to.rate_bps, to.limit)) {
+    if to.rate_bps > 0 && kept.is_none_or(|old| (old.rate_bps, old.limit) != (to.rate_bps, to.limit)) {
         requests.push(tc::tbf(ifindex, parent, tc::handle(TBF, 0), &tbf(mtu, to)));
     }
     let Some(packets) = to.band_packets else { return requests };
@@ -63,12 +81,48 @@ pub fn requests(ifindex: u32, mtu: u32, from: Option<&Queue>, to: &Queue) -> Vec
     requests
 }
 
-/// The delay, with room for what can be in flight.
+/// The queues of late connections: all other packets go to the first class.
+fn late(ifindex: u32, kept: Option<&Queue>, to: &Queue, requests: &mut Vec<Request>) {
+    if kept.is_none() {
+        let bands = u32::try_from(LATE_QUEUES + 1).unwrap_or(u32::MAX);
+        let prio = tc::Prio { bands, map: [0; 16] };
+        requests.push(tc::prio(ifindex, tc::ROOT, tc::handle(LATE, 0), &prio));
+    }
+    for (number, delay_ns) in (1..).zip(to.late_ns) {
+        let there = kept.and_then(|old| old.late_ns.get(usize::from(number) - 1)).copied().unwrap_or(0);
+        let parent = late_class(number);
+        if delay_ns > 0 && there != delay_ns {
+            let netem = tc::Netem { delay_ns, limit: LATE_PACKETS, ..tc::Netem::default() };
+            requests.push(tc::netem(ifindex, parent, late_handle(number), &netem));
+        } else if delay_ns == 0 && there > 0 {
+            requests.push(tc::delete(ifindex, parent));
+        }
+    }
+}
+
+/// Handle of the delay of this number, from 1.
+fn late_handle(number: u8) -> u32 {
+    tc::handle(FIRST_LATE + u16::from(number) - 1, 0)
+}
+
+/// The delay and the harm, with room for what can be in flight.
 fn netem(queue: &Queue) -> tc::Netem {
-    let in_flight =
-        u128::from(queue.rate_bps) * u128::from(queue.delay_ns) / 8_000_000_000 / u128::from(SMALL_PACKET);
+    let Harm { jitter_ns, loss_ppm, corrupt_ppm, duplicate_ppm, reorder_ppm } = queue.harm;
+    let longest = u128::from(queue.delay_ns) + u128::from(jitter_ns);
+    // what is not shaped has no rate: as much as the fastest link of an emulation
+    let rate = u128::from(if queue.rate_bps == 0 { UNSHAPED } else { queue.rate_bps });
+    let in_flight = rate * longest / 8_000_000_000 / u128::from(SMALL_PACKET);
     let limit = u32::try_from(in_flight).unwrap_or(u32::MAX).saturating_add(1000);
-    tc::Netem { delay_ns: queue.delay_ns, limit, ..tc::Netem::default() }
+    tc::Netem {
+        delay_ns: queue.delay_ns,
+        jitter_ns,
+        loss_ppm,
+        corrupt_ppm,
+        duplicate_ppm,
+        reorder_ppm,
+        limit,
+        rate_bps: None,
+    }
 }
 
 /// The token bucket: a full frame fits, and so does what a timer tick of a millisecond is worth.
@@ -81,16 +135,17 @@ fn tbf(mtu: u32, queue: &Queue) -> tc::Tbf {
 /// packets, which equals nothing wanted.
 pub fn of_interfaces(queues: &[QdiscInfo]) -> BTreeMap<u32, Queue> {
     let mut found: BTreeMap<u32, (Queue, Vec<u32>)> = BTreeMap::new();
-    let empty = Queue { rate_bps: 0, limit: 0, band_packets: None, delay_ns: 0 };
     // Defaults of the kernel have no handle.
     for qdisc in queues.iter().filter(|q| q.handle != 0 && q.details != Details::Other) {
-        let (queue, bands) = found.entry(qdisc.ifindex).or_insert_with(|| (empty, Vec::new()));
-        match &qdisc.details {
-            Details::Tbf(tbf) => (queue.rate_bps, queue.limit) = (tbf.rate_bps, tbf.limit),
-            Details::Netem(netem) => queue.delay_ns = netem.delay_ns,
-            Details::Prio(_) => queue.band_packets = Some(0),
-            Details::Pfifo(packets) => bands.push(*packets),
-            Details::Other => {}
+        let (queue, bands) = found.entry(qdisc.ifindex).or_default();
+        let late = (1..).zip(&mut queue.late_ns).find(|(number, _)| late_handle(*number) == qdisc.handle);
+        match (&qdisc.details, late) {
+            (Details::Netem(netem), Some((_, place))) => *place = netem.delay_ns,
+            (Details::Tbf(tbf), _) => (queue.rate_bps, queue.limit) = (tbf.rate_bps, tbf.limit),
+            (Details::Netem(netem), None) => read_netem(queue, netem),
+            (Details::Prio(_), _) if qdisc.handle == tc::handle(PRIO, 0) => queue.band_packets = Some(0),
+            (Details::Pfifo(packets), _) => bands.push(*packets),
+            _ => {}
         }
     }
     let finish = |(ifindex, (mut queue, bands)): (u32, (Queue, Vec<u32>))| {
@@ -101,6 +156,19 @@ pub fn of_interfaces(queues: &[QdiscInfo]) -> BTreeMap<u32, Queue> {
         (ifindex, queue)
     };
     found.into_iter().map(finish).collect()
+}
+
+/// What a delay does, or that it does nothing.
+fn read_netem(queue: &mut Queue, netem: &tc::Netem) {
+    queue.delay_ns = netem.delay_ns;
+    queue.harm = Harm {
+        jitter_ns: netem.jitter_ns,
+        loss_ppm: netem.loss_ppm,
+        corrupt_ppm: netem.corrupt_ppm,
+        duplicate_ppm: netem.duplicate_ppm,
+        reorder_ppm: netem.reorder_ppm,
+    };
+    queue.idle = !queue.hurts();
 }
 
 /// Counters of the four bands of each interface that has them, most important class first.
