@@ -415,7 +415,7 @@ pub struct LinkStatus {
     pub kind: LinkKind,
     /// Plane, if it belongs to one.
     pub plane: Option<u8>,
-    /// `up`, `cut`, or `shut` by the configuration of a router at one of its ends.
+    /// `up`, `cut`, `down` because a node at one of its ends has crashed, or `shut` by the configuration of a router there.
     pub state: String,
     /// What is broken on purpose, in words; empty if nothing is.
     #[serde(default)]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use super::fault_args::{KernelVerb, LinkAction, NodeVerb, ProgramArgs, ProgramVerb, RpcPath, RpcVerb};
+
 /// A working miniature of multi-plane networks on one Linux box.
 #[derive(Debug, Parser)]
 #[command(name = "testbed", version, disable_help_subcommand = true, max_term_width = 100)]
@@ -85,7 +87,7 @@ pub enum Command {
         #[arg(long, value_name = "LINES", conflicts_with = "follow")]
         last: Option<usize>,
     },
-    /// Cut and restore links
+    /// Cut, impair and restore links
     Link {
         /// What to do.
         #[command(subcommand)]
@@ -96,6 +98,24 @@ pub enum Command {
         /// What to do.
         #[command(subcommand)]
         action: ProgramVerb,
+    },
+    /// Crash nodes and boot them
+    Node {
+        /// What to do.
+        #[command(subcommand)]
+        action: NodeVerb,
+    },
+    /// Cut, delay, refuse and restore the connections of controllers to agents
+    Rpc {
+        /// What to do.
+        #[command(subcommand)]
+        action: RpcVerb,
+    },
+    /// Delete something of a node's kernel behind its agents' backs
+    Kernel {
+        /// What to do.
+        #[command(subcommand)]
+        action: KernelVerb,
     },
     /// Move the traffic off a plane, without loss
     Drain(DrainArgs),
@@ -211,81 +231,6 @@ pub struct Logs {
     /// Last lines of each
     #[arg(short = 'n', long, default_value_t = 40, value_name = "LINES")]
     pub lines: usize,
-}
-
-/// `link`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum LinkAction {
-    /// Cut: both ends lose the carrier
-    Cut {
-        /// Links: eb01.atn--eb01.prn, eb01.atn:to-prn, srlg:conduit-7
-        links: String,
-        /// Only this member of the bundle, from 1: the link stays, with less capacity
-        #[arg(long, value_name = "NUMBER")]
-        member: Option<u16>,
-    },
-    /// Undo what was done to a link: addresses, neighbours and routes come back
-    Restore {
-        /// Links; `all` for every one that anything was done to
-        links: String,
-        /// Only this member of the bundle
-        #[arg(long, value_name = "NUMBER")]
-        member: Option<u16>,
-    },
-    /// Give links another round-trip time, in a lab with `delay: emulated`
-    Delay {
-        /// Links
-        links: String,
-        /// Round-trip time, for example 40ms
-        #[arg(required_unless_present = "clear", conflicts_with = "clear")]
-        rtt: Option<String>,
-        /// Back to the time that the lab file says
-        #[arg(long)]
-        clear: bool,
-    },
-    /// Cut links and restore them, again and again
-    Flap {
-        /// Links
-        links: String,
-        /// Time from one cut to the next; the link is there for the second half of it
-        #[arg(long, value_name = "TIME", default_value = "1s")]
-        period: String,
-        /// How often
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-        count: u32,
-    },
-    /// Links and their state
-    Show {
-        /// Links; all if left out
-        links: Option<String>,
-    },
-}
-
-/// `program`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ProgramVerb {
-    /// SIGKILL; it is started again after a pause
-    Kill(ProgramArgs),
-    /// End it and leave it down
-    Stop(ProgramArgs),
-    /// Start what was stopped
-    Resume(ProgramArgs),
-    /// Stop, then start
-    Restart(ProgramArgs),
-    /// Let it hang (SIGSTOP): it keeps its connections and locks and answers nothing
-    Pause(ProgramArgs),
-    /// Let a paused one go on (SIGCONT)
-    Continue(ProgramArgs),
-}
-
-/// Which programs.
-#[derive(Clone, Debug, Args)]
-pub struct ProgramArgs {
-    /// Program: openr, fib-agent, lsp-agent, route-agent, ebb-controller, nhg-tm, bird, etcd; `ebb-controller-1` means all replicas of
-    /// plane 1
-    pub program: String,
-    /// Nodes by selector; every node that has the program if left out
-    pub nodes: Option<String>,
 }
 
 /// `drain`, `undrain`.

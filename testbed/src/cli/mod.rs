@@ -7,6 +7,8 @@ pub mod args;
 pub mod config;
 pub mod doctor;
 pub mod exec;
+pub mod fault_args;
+pub mod faults;
 pub mod internal;
 pub mod look;
 pub mod operate;
@@ -79,6 +81,9 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
             Command::Shell { node } => exec::shell(&global, node).await,
             Command::Link { action } => operate::link(&global, action).await,
             Command::Program { action } => operate::program(&global, action).await,
+            Command::Node { action } => faults::node(&global, action).await,
+            Command::Rpc { action } => faults::rpc(&global, action).await,
+            Command::Kernel { action } => faults::kernel(&global, action).await,
             Command::Drain(args) => operate::drain(&global, args, true).await,
             Command::Undrain(args) => operate::drain(&global, args, false).await,
             Command::Config { action } => config::config(&global, action).await,

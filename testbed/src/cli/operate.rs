@@ -35,12 +35,12 @@ pub fn links(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
 const LEAST_PERIOD_MS: u64 = 50;
 
 /// A time as lab files have it, in microseconds.
-fn time(text: &str) -> anyhow::Result<u64> {
+pub(super) fn time(text: &str) -> anyhow::Result<u64> {
     let time: Result<Rtt, _> = text.parse();
     time.map(|time| time.0).map_err(|bad| Failure::new(Code::Usage, bad.message).hint(bad.hint).into())
 }
 
-/// `link cut | restore | delay | flap | show`.
+/// `link cut | restore | delay | impair | flap | show`.
 pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
     let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
@@ -67,13 +67,19 @@ pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
             let change = rtt.map_or(LinkChange::ClearDelay, LinkChange::Delay);
             perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
         }
-        LinkAction::Flap { links: selector, period, count } => {
+        LinkAction::Impair { links: selector, from, harm } => {
+            let from = from.map(|selector| nodes(&lab, &selector)).transpose()?.unwrap_or_default();
+            let change = LinkChange::Impair { from, harm: super::faults::impairment(&harm)? };
+            perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
+        }
+        LinkAction::Flap { links: selector, period, count, jitter, seed } => {
+            let jitter_ms = jitter.map(|text| time(&text)).transpose()?.unwrap_or(0) / 1000;
             let period_ms = time(&period)? / 1000;
             if period_ms < LEAST_PERIOD_MS {
                 let message = format!("a period of {period} is too short, {LEAST_PERIOD_MS}ms is the least");
                 return Err(Failure::new(Code::Usage, message).into());
             }
-            let change = LinkChange::Flap { period_ms, count, jitter_ms: 0, seed: 0 };
+            let change = LinkChange::Flap { period_ms, count, jitter_ms, seed };
             perform(global, &running, Request::Link { links: links(&lab, &selector)?, change }).await
         }
         LinkAction::Restore { links: selector, member } => {
@@ -90,7 +96,7 @@ pub async fn link(global: &Global, action: LinkAction) -> anyhow::Result<u8> {
 }
 
 /// Makes a call that answers with progress and notes.
-async fn perform(global: &Global, running: &Running, request: Request) -> anyhow::Result<u8> {
+pub(super) async fn perform(global: &Global, running: &Running, request: Request) -> anyhow::Result<u8> {
     let mut progress = Progress::new(global.quiet);
     let mut notes = Vec::new();
     running
@@ -127,6 +133,7 @@ pub async fn fetch_status(running: &Running) -> anyhow::Result<Status> {
 pub async fn program(global: &Global, verb: ProgramVerb) -> anyhow::Result<u8> {
     let (args, action) = match verb {
         ProgramVerb::Kill(args) => (args, ProgramAction::Kill),
+        ProgramVerb::CrashLoop(args) => (args, ProgramAction::CrashLoop),
         ProgramVerb::Stop(args) => (args, ProgramAction::Stop),
         ProgramVerb::Resume(args) => (args, ProgramAction::Resume),
         ProgramVerb::Restart(args) => (args, ProgramAction::Restart),

@@ -1,11 +1,12 @@
 //! Text for people: status, links, programs.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use crate::api::protocol::{
-    ClassQueue, Event, Health, LinkStatus, PartMode, ProgramChange, ProgramStatus, Status,
+    ClassQueue, Event, Health, LinkStatus, PartMode, ProgramChange, ProgramStatus, RpcStatus, Status,
 };
 use crate::failure::{Code, Failure};
 use crate::figures::{rate, short};
@@ -66,7 +67,7 @@ impl Paint {
         let code = match word {
             "ready" | "up" | "running" => "32",
             "drained" | "drained (soft)" | "stopped" | "converging" | "paused" => "33",
-            "degraded" | "cut" | "waiting" | "down" => "31",
+            "degraded" | "cut" | "waiting" | "down" | "crashed" | "crash-loop" => "31",
             _ => return padded.to_owned(),
         };
         self.with(code, padded)
@@ -150,12 +151,7 @@ pub fn status(paint: Paint, s: &Status) -> String {
     for (node, mode) in s.nodes.iter().filter_map(|n| Some((n, n.drained?))) {
         let _ = writeln!(out, "\nrouter {}: {}", node.name, drained(mode));
     }
-    let odd: Vec<&ProgramStatus> =
-        s.programs.iter().filter(|p| p.state != "running" || p.restarts > 0).collect();
-    if !odd.is_empty() {
-        out.push('\n');
-        out += &program_table(paint, &odd);
-    }
+    out += &broken(paint, s);
     if s.state == Health::Ready
         && let (Some(a), Some(b)) = host_pair(s)
     {
@@ -251,6 +247,40 @@ fn capacity(link: &LinkStatus) -> String {
 
 fn mega(bps: u64) -> f64 {
     f64::from(u32::try_from(bps / 1000).unwrap_or(u32::MAX)) / 1000.0
+}
+
+/// Nodes, connections and programs that are not as they should be.
+fn broken(paint: Paint, s: &Status) -> String {
+    let mut out = String::new();
+    let crashed: Vec<&str> = s.nodes.iter().filter(|n| n.state != "up").map(|n| n.name.as_str()).collect();
+    if !crashed.is_empty() {
+        let _ = writeln!(out, "\ncrashed: {}", crashed.join(", "));
+    }
+    if !s.rpc.is_empty() {
+        out.push('\n');
+        out += &rpc_table(paint, &s.rpc);
+    }
+    // those that are down with their node are told of with it
+    let odd = |p: &&ProgramStatus| p.state != "crashed" && (p.state != "running" || p.restarts > 0);
+    let odd: Vec<&ProgramStatus> = s.programs.iter().filter(odd).collect();
+    if !odd.is_empty() {
+        out.push('\n');
+        out += &program_table(paint, &odd);
+    }
+    out
+}
+
+/// Broken connections: a line for all programs of a node with which the same is wrong.
+fn rpc_table(paint: Paint, broken: &[RpcStatus]) -> String {
+    let mut rows: BTreeMap<(&str, &str, &str), Vec<&str>> = BTreeMap::new();
+    for one in broken {
+        rows.entry((&one.from, &one.to, &one.state)).or_default().push(&one.program);
+    }
+    let row = |((from, to, state), programs): ((&str, &str, &str), Vec<&str>)| {
+        vec![from.to_owned(), to.to_owned(), state.to_owned(), programs.join(", ")]
+    };
+    let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
+    table(paint, &["CALLS FROM", "TO", "STATE", "PROGRAMS"], &rows)
 }
 
 fn program_table(paint: Paint, programs: &[&ProgramStatus]) -> String {

@@ -42,9 +42,9 @@ impl Handler for World {
             Request::Exec(exec) => super::exec::run(&self.reaper, exec, input, output).await,
             Request::Link { links, change } => notes(&output, self.link(&links, change).await?).await,
             Request::Program { programs, action } => self.act(&programs, action, &output).await,
-            Request::Node { .. } | Request::Rpc(_) | Request::KernelDelete(_) => {
-                Err(Failure::new(Code::Failed, "this supervisor cannot do that yet").into())
-            }
+            Request::Node { nodes, change } => notes(&output, self.node(&nodes, change).await?).await,
+            Request::Rpc(order) => notes(&output, self.rpc(&order).await?).await,
+            Request::KernelDelete(order) => notes(&output, self.kernel_delete(order).await?).await,
             Request::Drain(order) => notes(&output, self.drain(&order, &output).await?).await,
             Request::DrainParts(request) => notes(&output, self.drain_parts(&request, &output).await?).await,
             Request::Config(order) => {
@@ -105,6 +105,11 @@ impl World {
         output: &Writer,
     ) -> anyhow::Result<()> {
         let before = self.programs.status();
+        let crashed = self.view().faults.crashed;
+        if let Some((node, program)) = programs.iter().find(|(node, _)| crashed.contains(node)) {
+            let message = format!("{node}/{program} is down because {node} has crashed");
+            return Err(Failure::new(Code::Failed, message).hint("`testbed node restore` it").into());
+        }
         for (node, program) in programs {
             self.programs.act(node, program, action).await?;
             let was = before

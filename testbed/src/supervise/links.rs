@@ -10,12 +10,13 @@ use topologies::lab::{Lab, Link, LinkKind};
 use topologies::units::Rtt;
 
 use super::events::monotonic_ns;
-use super::world::World;
+use super::faults::drawn;
+use super::world::{World, converge};
 use crate::api::protocol::LinkChange;
 use crate::apply::linux::LinuxKernel;
-use crate::apply::{Kernel as _, Scope};
+use crate::carrier::features::Feature;
 use crate::failure::{Code, Failure};
-use crate::plan::{self, Faults, bonded_members};
+use crate::plan::{self, Faults, Impairment, bonded_members};
 
 /// What a change of a link comes to.
 struct Outcome {
@@ -70,7 +71,15 @@ fn note(faults: &mut Faults, lab: &Lab, link: &Link, change: &LinkChange) -> any
                 &format!("at {of_lab}"),
             )
         }
-        LinkChange::Impair { .. } => anyhow::bail!("not yet"),
+        LinkChange::Impair { ref from, harm } => {
+            let mut changed = false;
+            for node in harmed(faults, lab, link, from, harm)? {
+                changed |= faults.impair(&name, node, harm);
+            }
+            let whole = link.ends().iter().all(|end| faults.harm(&name, &end.node) == harm);
+            let done = if whole { harm.to_string() } else { format!("{harm} from {}", from.join(", ")) };
+            outcome(changed, name, "link.impaired", &done, &done)
+        }
         LinkChange::Flap { .. } => anyhow::bail!("a flap is no lasting state of a link"),
     })
 }
@@ -96,6 +105,38 @@ fn check_delay(lab: &Lab, link: &Link, rtt: Rtt) -> anyhow::Result<()> {
         return refuse(format!("round-trip time {rtt} is out of range"), "from 2us to 60s");
     }
     Ok(())
+}
+
+/// The ends of a link whose sending is to be harmed, if it can be.
+fn harmed<'l>(
+    faults: &Faults,
+    lab: &Lab,
+    link: &'l Link,
+    from: &[String],
+    harm: Impairment,
+) -> anyhow::Result<Vec<&'l str>> {
+    let refuse = |message: String, hint: &str| Err(Failure::new(Code::Usage, message).hint(hint).into());
+    let rtt = faults.rtts.get(&link.name);
+    let delay = rtt.map_or_else(|| plan::delay_us(lab, link), |rtt| rtt.0 / 2);
+    harm.check(lab, delay)?;
+    if let Some(rate) = harm.rate.filter(|rate| link.kind == LinkKind::Core && *rate >= link.capacity) {
+        let message =
+            format!("link {} has only {}: a rate of {rate} would not slow it down", link.name, link.capacity);
+        return refuse(message, "give less");
+    }
+    let ends = link.ends().map(|end| end.node.as_str());
+    let ends: Vec<&str> =
+        ends.into_iter().filter(|end| from.is_empty() || from.iter().any(|name| name == end)).collect();
+    if ends.is_empty() {
+        let message = format!("{} is at no end of link {}", from.join(", "), link.name);
+        return refuse(message, "--from names nodes at its ends: what they send is harmed");
+    }
+    if let Some(host) = ends.iter().find(|end| !plan::delays(&faults.rpc, end).is_empty()) {
+        let message =
+            format!("connections of {host} are delayed, which takes place where link {} begins", link.name);
+        return refuse(message, "`rpc restore` them first: an interface has one delay or the other");
+    }
+    Ok(ends)
 }
 
 fn check_member(link: &Link, number: u16) -> anyhow::Result<()> {
@@ -126,13 +167,32 @@ fn taken_down(lab: &Lab, link: &Link, change: &LinkChange) -> anyhow::Result<Vec
     Ok(down.into_iter().map(|index| (link.a.node.clone(), index)).collect())
 }
 
+/// When a link that flaps goes and returns, in turn, after the beginning. Each may be late by up to `jitter_ms`, drawn from
+/// the seed.
+fn edges(period_ms: u64, count: u32, jitter_ms: u64, seed: u64) -> anyhow::Result<Vec<Duration>> {
+    if jitter_ms >= (period_ms / 2).max(1) {
+        let message = format!("a jitter of {jitter_ms} ms is too much for a period of {period_ms} ms");
+        return Err(Failure::new(Code::Usage, message).hint("it has to be below half of the period").into());
+    }
+    let edge = |nth: u64| {
+        let late = drawn(seed, nth) % (jitter_ms + 1);
+        Duration::from_micros(nth * period_ms * 500) + Duration::from_millis(late)
+    };
+    Ok((0..2 * u64::from(count)).map(edge).collect())
+}
+
 impl World {
     /// Changes links as asked; says of each what was done, and tells when in the events.
     pub async fn link(&self, names: &[String], change: LinkChange) -> anyhow::Result<Vec<String>> {
         let _one = self.change.lock().await;
         let lab = self.lab()?;
-        if let LinkChange::Flap { period_ms, count, .. } = change {
-            return self.flap(&lab, names, Duration::from_millis(period_ms), count).await;
+        if let LinkChange::Flap { period_ms, count, jitter_ms, seed } = change {
+            return self.flap(&lab, names, &edges(period_ms, count, jitter_ms, seed)?).await;
+        }
+        if let LinkChange::Impair { harm, .. } = change
+            && harm.needs_netem()
+        {
+            self.provide_for("impairing a link", &[Feature::Netem])?;
         }
         let mut faults = self.view().faults;
         let mut notes = Vec::new();
@@ -154,20 +214,23 @@ impl World {
         for ((link, outcome), at) in changed.iter().zip(at) {
             let Outcome { subject, kind, done, .. } = outcome;
             let detail = format!("{} and {}", link.a.node, link.b.node);
-            let detail = if *kind == "link.delayed" { format!("{detail}: {done}") } else { detail };
+            let detail = if ["link.delayed", "link.impaired"].contains(kind) {
+                format!("{detail}: {done}")
+            } else {
+                detail
+            };
             self.events.emit_at(at, kind, subject, detail);
             notes.push(format!("{subject}: {done}"));
         }
         Ok(notes)
     }
 
-    /// Cuts links and restores them, `count` times: each is there again after half a period.
+    /// Cuts links and restores them, at these moments in turn.
     async fn flap(
         &self,
         lab: &Arc<Lab>,
         names: &[String],
-        period: Duration,
-        count: u32,
+        edges: &[Duration],
     ) -> anyhow::Result<Vec<String>> {
         let before = self.view().faults;
         if let Some(cut) = names.iter().find(|name| before.cut.contains(*name)) {
@@ -180,16 +243,18 @@ impl World {
         let mut cut = before.clone();
         cut.cut.extend(names.iter().cloned());
         let begin = tokio::time::Instant::now();
-        for nth in 0..count {
-            for (half, change, faults, kind) in
-                [(0, LinkChange::Cut, &cut, "link.cut"), (1, LinkChange::Restore, &before, "link.restored")]
-            {
-                // by the clock, so that a slow change does not move the later ones
-                tokio::time::sleep_until(begin + period * nth + period / 2 * half).await;
-                let at = self.carry_out(lab, &links, change, faults.clone()).await?;
-                for (link, at) in links.iter().zip(at) {
-                    self.events.emit_at(at, kind, &link.name, format!("flap {} of {count}", nth + 1));
-                }
+        let count = edges.len() / 2;
+        for (nth, moment) in edges.iter().enumerate() {
+            let (change, faults, kind) = if nth % 2 == 0 {
+                (LinkChange::Cut, &cut, "link.cut")
+            } else {
+                (LinkChange::Restore, &before, "link.restored")
+            };
+            // by the clock, so that a slow change does not move the later ones
+            tokio::time::sleep_until(begin + *moment).await;
+            let at = self.carry_out(lab, &links, change, faults.clone()).await?;
+            for (link, at) in links.iter().zip(at) {
+                self.events.emit_at(at, kind, &link.name, format!("flap {} of {count}", nth / 2 + 1));
             }
         }
         Ok(names.iter().map(|name| format!("{name}: lost and restored {count} times")).collect())
@@ -207,7 +272,7 @@ impl World {
         self.set(|v| v.faults.clone_from(&faults));
         let (wanted, links, options) = (Arc::clone(lab), links.to_vec(), self.options());
         let work =
-            move |kernel: &mut LinuxKernel| carry_out(kernel, &wanted, &links, change, &faults, options);
+            move |kernel: &mut LinuxKernel| carry_out(kernel, &wanted, &links, &change, &faults, options);
         self.with_kernel(&lab.name, work).await
     }
 }
@@ -217,7 +282,7 @@ fn carry_out(
     kernel: &mut LinuxKernel,
     lab: &Lab,
     links: &[Link],
-    change: LinkChange,
+    change: &LinkChange,
     faults: &Faults,
     options: plan::Options,
 ) -> anyhow::Result<Vec<u64>> {
@@ -227,7 +292,7 @@ fn carry_out(
         // is not put off by what runs there
         let _hurry = Urgency::hold();
         for link in links {
-            let down = taken_down(lab, link, &change)?;
+            let down = taken_down(lab, link, change)?;
             at.push(monotonic_ns());
             for (node, ifindex) in down {
                 let socket = kernel.socket(&node).context("a node without a namespace")?;
@@ -235,11 +300,9 @@ fn carry_out(
             }
         }
     }
-    if change != LinkChange::Cut {
+    if *change != LinkChange::Cut {
         let nodes: BTreeSet<String> = links.iter().flat_map(Link::ends).map(|end| end.node.clone()).collect();
-        let wanted = plan::desired(lab, faults, options).only(&nodes);
-        let plan = plan::diff(&wanted, &kernel.observe(&Scope { nodes: Some(nodes) })?);
-        kernel.apply(&plan, &mut |_| ())?;
+        converge(kernel, lab, faults, options, Some(nodes))?;
     }
     Ok(at)
 }
@@ -313,5 +376,55 @@ links:
         assert!(fail("eb01.lla--eb01.prn", 0).unwrap_err().contains("no member 0"));
         assert!(fail("eb01.lla--eb01.prn.2", 1).unwrap_err().contains("no members of its own"));
         assert_eq!(faults.of_link("eb01.lla--eb01.prn"), ["member 4 cut"]);
+    }
+
+    #[test]
+    fn a_flap_is_late_by_its_seed_and_never_out_of_order() {
+        let ms = |edges: Vec<Duration>| edges.iter().map(Duration::as_millis).collect::<Vec<_>>();
+        assert_eq!(ms(edges(1000, 2, 0, 7).unwrap()), [0, 500, 1000, 1500]);
+        let late = ms(edges(1000, 20, 400, 7).unwrap());
+        assert_eq!(late, ms(edges(1000, 20, 400, 7).unwrap()));
+        assert_ne!(late, ms(edges(1000, 20, 400, 8).unwrap()));
+        assert!(
+            late.is_sorted()
+                && late.iter().zip(0u128..).all(|(at, nth)| (0..=400).contains(&(at - 500 * nth)))
+        );
+        assert!(edges(1000, 1, 500, 0).unwrap_err().to_string().contains("too much"));
+    }
+
+    #[test]
+    fn a_link_is_impaired_in_the_direction_that_is_meant() {
+        let lab = lab();
+        let mut faults = Faults::default();
+        let mut impair = |link: &str, from: &[&str], harm| {
+            let from = from.iter().map(|name| (*name).to_owned()).collect();
+            let change = LinkChange::Impair { from, harm };
+            let link = lab.link(link).unwrap();
+            let done = note(&mut faults, &lab, link, &change).map(|o| (o.changed, o.done));
+            done.map_err(|e| e.to_string()).map(|done| (done, faults.of_link(&link.name)))
+        };
+        let core = "eb01.lla--eb01.prn";
+        let loss = Impairment { loss_ppm: 50_000, ..Impairment::default() };
+        let ((changed, done), shown) = impair(core, &["eb01.prn"], loss).unwrap();
+        assert!(changed && done == "loss 5% from eb01.prn", "{done}");
+        assert_eq!(shown, ["loss 5% from eb01.prn"]);
+        assert!(!impair(core, &["eb01.prn"], loss).unwrap().0.0);
+        assert_eq!(
+            impair(core, &[], loss).unwrap(),
+            ((true, "loss 5%".to_owned()), vec!["loss 5%".to_owned()])
+        );
+        let says = |result: Result<_, String>| result.map(|_: ((bool, String), Vec<String>)| ()).unwrap_err();
+        assert!(says(impair(core, &["h1.prn"], loss)).contains("at no end"));
+        assert!(says(impair(core, &[], Impairment::default())).contains("does nothing"));
+        let reorder = Impairment { reorder_ppm: 1, ..loss };
+        assert!(says(impair(core, &[], reorder)).contains("overtake"));
+        let jitter = Impairment { jitter: topologies::units::Period(2000), ..loss };
+        assert!(says(impair(core, &[], jitter)).contains("deviation"));
+        let rate = |bps| Impairment { rate: Some(topologies::units::Capacity(bps)), ..Impairment::default() };
+        assert!(says(impair(core, &[], rate(400_000_000_000))).contains("only 400G"));
+        assert!(says(impair(core, &[], rate(1_000_000))).contains("too little"));
+        assert_eq!(faults.of_link(core), ["loss 5%"], "what is refused changes nothing");
+        assert!(faults.restore(core));
+        assert_eq!(faults, Faults::default());
     }
 }

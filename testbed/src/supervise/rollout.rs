@@ -129,7 +129,7 @@ impl World {
         let exit = child.exit.await.map_or_else(|_| "nobody knows how".to_owned(), |exit| exit.to_string());
         if end.is_null() {
             let log = self.state.log(&host.name, PROGRAM);
-            let last = super::programs::last_line(&log).unwrap_or_default();
+            let last = super::life::last_line(&log).unwrap_or_default();
             return Err(Failure::new(Code::Failed, format!("the rollout ended early ({exit}): {last}"))
                 .hint("routers that were not told to keep the change go back by themselves: `testbed config show`")
                 .into());

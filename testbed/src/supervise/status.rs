@@ -269,10 +269,10 @@ pub async fn status(lab: &Lab, known: Known<'_>) -> Status {
         bandwidth_divisor: lab.bandwidth_divisor,
         uptime_s: known.uptime_s,
         planes,
-        nodes: lab.nodes.iter().map(|n| node_status(n, &drains)).collect(),
+        nodes: lab.nodes.iter().map(|n| node_status(n, &drains, known.faults)).collect(),
         links: lab.links.iter().map(|l| link_status(lab, l, &known, &shut, &drains, &bundles)).collect(),
         programs: known.programs,
-        rpc: Vec::new(),
+        rpc: super::faults::rpc_status(known.faults),
     }
 }
 
@@ -285,7 +285,7 @@ fn drained(drains: &[DrainRow], router: &str, interface: &str) -> Option<PartMod
     }
 }
 
-fn node_status(node: &topologies::lab::Node, drains: &[DrainRow]) -> NodeStatus {
+fn node_status(node: &topologies::lab::Node, drains: &[DrainRow], faults: &Faults) -> NodeStatus {
     NodeStatus {
         name: node.name.clone(),
         role: node.role,
@@ -293,7 +293,7 @@ fn node_status(node: &topologies::lab::Node, drains: &[DrainRow]) -> NodeStatus 
         plane: node.plane,
         address: node.address.to_string(),
         drained: drained(drains, &node.name, ""),
-        state: "up".to_owned(),
+        state: if faults.crashed.contains(&node.name) { "crashed" } else { "up" }.to_owned(),
     }
 }
 
@@ -341,6 +341,8 @@ fn link_status(
     let kept_down = |end: &End| shut.contains(&(end.node.clone(), end.interface.clone()));
     let state = if known.faults.cut.contains(&link.name) {
         "cut"
+    } else if link.ends().iter().any(|end| known.faults.crashed.contains(&end.node)) {
+        "down"
     } else if kept_down(&link.a) || kept_down(&link.b) {
         "shut"
     } else {

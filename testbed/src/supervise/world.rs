@@ -1,5 +1,6 @@
 //! The lab as the supervisor keeps it: what is wanted, what was cut and drained, and the one way to change it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -21,6 +22,7 @@ use crate::apply::linux::LinuxKernel;
 use crate::apply::{Kernel as _, Scope};
 use crate::bird;
 use crate::carrier::Carrier;
+use crate::carrier::features::Feature;
 use crate::failure::{Code, Failure};
 use crate::figures::short;
 use crate::plan::{self, Faults, Plan};
@@ -87,6 +89,11 @@ impl World {
         self.supplies.options()
     }
 
+    /// Makes the kernel able to break something; what it can do.
+    pub(super) fn provide_for(&self, fault: &str, needs: &[Feature]) -> anyhow::Result<plan::Options> {
+        self.supplies.provide_for(fault, needs)
+    }
+
     /// A copy of what is wanted.
     pub fn view(&self) -> View {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -106,7 +113,8 @@ impl World {
         let faults = self.view().faults;
         let programs = self.programs.changes(&files::programs(&lab, &self.state)?);
         let (name, options) = (lab.name.clone(), self.supplies.provide(&lab)?);
-        let plan = self.with_kernel(&name, move |kernel| compute(kernel, &lab, &faults, options)).await?;
+        let plan =
+            self.with_kernel(&name, move |kernel| compute(kernel, &lab, &faults, options, None)).await?;
         Ok((plan, programs))
     }
 
@@ -130,19 +138,14 @@ impl World {
         output.progress("namespaces, links, addresses, labels").await?;
         let wanted = lab.clone();
         let plan = self
-            .with_kernel(&lab.name, move |kernel| {
-                let plan = compute(kernel, &wanted, &faults, options)?;
-                if !plan.is_empty() {
-                    kernel.apply(&plan, &mut |_| ())?;
-                }
-                Ok(plan)
-            })
+            .with_kernel(&lab.name, move |kernel| converge(kernel, &wanted, &faults, options, None))
             .await?;
         files::write(&lab, &self.state, &|plane| view.drained.get(&plane).copied().unwrap_or_default())?;
         let wanted = files::programs(&lab, &self.state)?;
         let lab = Arc::new(lab);
         self.set(|v| *v = View { lab: Some(Arc::clone(&lab)), ..view });
         output.progress(format!("{} programs", wanted.len())).await?;
+        self.programs.set_crashed(&self.view().faults.crashed).done().await;
         let changes = self.programs.converge(&wanted).await?;
         self.watchers.converge(&lab, &self.events);
         std::fs::write(self.state.lab_json(), serde_json::to_vec_pretty(&*lab)?)
@@ -182,13 +185,7 @@ impl World {
             let view = self.view();
             let Some(lab) = view.lab else { continue };
             let (wanted, options) = (Arc::clone(&lab), self.options());
-            let mend = move |kernel: &mut LinuxKernel| {
-                let plan = compute(kernel, &wanted, &view.faults, options)?;
-                if !plan.is_empty() {
-                    kernel.apply(&plan, &mut |_| ())?;
-                }
-                Ok(())
-            };
+            let mend = move |kernel: &mut LinuxKernel| converge(kernel, &wanted, &view.faults, options, None);
             if let Err(e) = self.with_kernel(&lab.name, mend).await {
                 tracing::error!("the wires are not as the lab has them: {e:#}");
             }
@@ -402,14 +399,34 @@ fn without_leader(lab: &Lab, status: &Status) -> Vec<String> {
     waited_for.collect()
 }
 
+/// What brings the kernel to what is wanted of these nodes, or of all.
 fn compute(
     kernel: &mut LinuxKernel,
     lab: &Lab,
     faults: &Faults,
     options: plan::Options,
+    nodes: Option<BTreeSet<String>>,
 ) -> anyhow::Result<Plan> {
     let mut desired = plan::desired(lab, faults, options);
     plan::shut(&mut desired, &files::shut(lab));
-    let observed = kernel.observe(&Scope::default())?;
+    if let Some(nodes) = &nodes {
+        desired = desired.only(nodes);
+    }
+    let observed = kernel.observe(&Scope { nodes })?;
     Ok(plan::diff(&desired, &observed))
+}
+
+/// Brings the kernel to what is wanted of these nodes, or of all; what that took.
+pub(super) fn converge(
+    kernel: &mut LinuxKernel,
+    lab: &Lab,
+    faults: &Faults,
+    options: plan::Options,
+    nodes: Option<BTreeSet<String>>,
+) -> anyhow::Result<Plan> {
+    let plan = compute(kernel, lab, faults, options, nodes)?;
+    if !plan.is_empty() {
+        kernel.apply(&plan, &mut |_| ())?;
+    }
+    Ok(plan)
 }
