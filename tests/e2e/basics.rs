@@ -157,7 +157,7 @@ pub fn status_shape(lab: &Lab) -> anyhow::Result<()> {
     let list = |name: &str| at(&document, name).and_then(|v| v.as_array().context("a list"));
     ensure!(list("/nodes")?.len() == 20, "12 routers, 4 aggregators, 4 hosts: {}", list("/nodes")?.len());
     for node in list("/nodes")? {
-        let fields = ["/name", "/role", "/site", "/address"];
+        let fields = ["/name", "/role", "/site", "/address", "/state"];
         ensure!(
             fields.iter().all(|f| at(node, f).is_ok_and(Value::is_string)) && node.get("plane").is_some(),
             "{node}"
@@ -181,6 +181,7 @@ pub fn status_shape(lab: &Lab) -> anyhow::Result<()> {
         ensure!(*at(program, "/state")? == "running" && at(program, "/pid")?.is_i64(), "{program}");
         ensure!(is_number(at(program, "/restarts")?) && program.get("last_exit").is_some(), "{program}");
     }
+    ensure!(list("/rpc")?.is_empty(), "no connection is broken: {:?}", list("/rpc")?);
     let none = lab.cli.with_lab("no-such-lab").run(&["--format", "json", "status"])?;
     ensure!(none.code == 1, "status of no lab: exit code {}", none.code);
     let none: Value = serde_json::from_str(&none.stdout)?;

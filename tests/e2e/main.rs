@@ -16,6 +16,7 @@ mod configuration;
 mod edits;
 mod engineering;
 mod failures;
+mod faults;
 mod forwarding;
 mod isolation;
 mod kills;
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 49] = [
+    let on_lab: [(&str, OnLab); 54] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -95,6 +96,11 @@ fn trials() -> Vec<Trial> {
         ("r4_fallback_and_back", failures::r4_fallback_and_back),
         ("r5_without_controllers", failures::r5_without_controllers),
         ("link_cut_in_status", failures::link_cut_in_status),
+        ("fault_impaired_links", faults::impaired_links),
+        ("fault_node_crash", faults::node_crash),
+        ("fault_crash_loop", faults::crash_loop),
+        ("fault_control_channel", faults::control_channel),
+        ("fault_kernel_state", faults::kernel_state),
         ("o1_plane_drain", operations::o1_plane_drain),
         ("o2_link_and_router_drain", operations::o2_link_and_router_drain),
         ("o5_last_plane", operations::o5_last_plane),

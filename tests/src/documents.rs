@@ -23,6 +23,21 @@ pub struct Status {
     pub links: Vec<Link>,
     /// By node and name.
     pub programs: Vec<Program>,
+    /// Broken connections of controllers to agents.
+    pub rpc: Vec<Rpc>,
+}
+
+/// Broken connections.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Rpc {
+    /// Host that calls.
+    pub from: String,
+    /// Node that is called.
+    pub to: String,
+    /// Program that is called.
+    pub program: String,
+    /// `cut`, `refused`, `delay 200ms`.
+    pub state: String,
 }
 
 /// A plane.
@@ -112,6 +127,8 @@ pub struct Node {
     pub address: std::net::Ipv6Addr,
     /// As in [`Link`], for routers.
     pub drained: Option<String>,
+    /// `up`, `crashed`.
+    pub state: String,
 }
 
 /// A link.
@@ -123,7 +140,7 @@ pub struct Link {
     pub kind: String,
     /// Plane.
     pub plane: Option<u8>,
-    /// `up` or `cut`.
+    /// `up`, `cut`, `down` or `shut`.
     pub state: String,
     /// What is broken on purpose.
     #[serde(default)]
@@ -160,7 +177,7 @@ pub struct Program {
     pub node: String,
     /// Name.
     pub name: String,
-    /// `running`, `paused`, `stopped`, `waiting`.
+    /// `running`, `paused`, `stopped`, `waiting`, `crash-loop`, `crashed`.
     pub state: String,
     /// Process id.
     pub pid: Option<i32>,
@@ -197,6 +214,12 @@ impl Status {
         }
         for l in self.links.iter().filter(|l| l.state != "up" || !l.faults.is_empty()) {
             text += &format!("link {} is {} ({})\n", l.name, l.state, l.faults.join(", "));
+        }
+        for n in self.nodes.iter().filter(|n| n.state != "up") {
+            text += &format!("node {} is {}\n", n.name, n.state);
+        }
+        for r in &self.rpc {
+            text += &format!("calls from {} to {} of {}: {}\n", r.from, r.program, r.to, r.state);
         }
         for p in self.programs.iter().filter(|p| p.state != "running") {
             text += &format!("program {}/{} is {}\n", p.node, p.name, p.state);

@@ -98,13 +98,21 @@ impl Lab {
         self.ready()
     }
 
-    /// Restores links, resumes and continues programs, undrains planes, links and routers.
+    /// Restores nodes, links and connections, resumes and continues programs, undrains planes, links and routers.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let status = self.status()?;
+        if status.nodes.iter().any(|n| n.state != "up") {
+            self.cli.ok(&["node", "restore", "all"])?;
+        }
+        if !status.rpc.is_empty() {
+            self.cli.ok(&["rpc", "restore"])?;
+        }
         if status.links.iter().any(|l| !l.faults.is_empty()) {
             self.cli.ok(&["link", "restore", "all"])?;
         }
-        for program in status.programs.iter().filter(|p| p.state == "stopped") {
+        for program in
+            status.programs.iter().filter(|p| ["stopped", "crash-loop"].contains(&p.state.as_str()))
+        {
             self.cli.ok(&["program", "resume", &program.name, &program.node])?;
         }
         for program in status.programs.iter().filter(|p| p.state == "paused") {
