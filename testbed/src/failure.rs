@@ -37,6 +37,13 @@ impl Code {
             Code::Interrupted => 130,
         }
     }
+
+    /// The code of a process exit code.
+    pub fn of_number(number: u8) -> Option<Self> {
+        use Code::{Failed, Internal, Interrupted, Lacking, TimedOut, Usage, Warnings};
+        let all = [Failed, Usage, Warnings, Lacking, Internal, TimedOut, Interrupted];
+        all.into_iter().find(|code| code.number() == number)
+    }
 }
 
 /// An error as a person should read it.

@@ -13,5 +13,7 @@ pub mod figures;
 pub mod graph;
 pub mod plan;
 pub mod probe;
+pub mod scenario;
+pub mod selection;
 pub mod state;
 pub mod supervise;

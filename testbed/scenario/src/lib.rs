@@ -11,10 +11,13 @@
 //! ```
 
 mod check;
+pub mod conclude;
+pub mod describe;
 pub mod expr;
 pub mod file;
 pub mod model;
 pub mod record;
+pub mod report;
 pub mod vars;
 pub mod words;
 

@@ -231,8 +231,8 @@ pub struct Timeline {
     pub failure: String,
     /// When.
     pub at_ns: u64,
-    /// What followed, by time: milliseconds after the failure, what (`kernel`, `flood`, `decision`, `written`,
-    /// `packets`), where and in words.
+    /// What followed, by time: milliseconds after the failure, what (`kernel`, `flood`, `decision`, `restarted`,
+    /// `written`, `packets`), where and in words.
     pub points: Vec<(f64, String, String)>,
 }
 

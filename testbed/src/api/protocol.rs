@@ -79,6 +79,11 @@ pub enum Request {
     Config(ConfigOrder),
     /// Roll a change of configuration out, from a host, and back if it does harm. Ends early if the client goes away.
     Rollout(RolloutOrder),
+    /// Run a scenario until its end, until the client sends [`Input::Stop`], or until it goes away.
+    Run {
+        /// What.
+        scenario: Box<scenario::model::Scenario>,
+    },
     /// Run probes until their duration is over, or until the client sends [`Input::Stop`].
     Probe {
         /// What to send.
@@ -198,6 +203,8 @@ pub enum Reply {
     Lab(Box<Lab>),
     /// An event.
     Event(Event),
+    /// What a run of a scenario tells.
+    Run(Box<scenario::record::Entry>),
     /// Result of probes.
     Probe(crate::probe::Report),
     /// A JSON document of another program.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use super::fault_args::{KernelVerb, LinkAction, NodeVerb, ProgramArgs, ProgramVerb, RpcPath, RpcVerb};
+pub use super::run_args::{ReportArgs, RunArgs, Shard};
 
 /// A working miniature of multi-plane networks on one Linux box.
 #[derive(Debug, Parser)]
@@ -137,8 +138,16 @@ pub enum Command {
     Plan(Which),
     /// Check a lab file
     Validate(Which),
-    /// JSON Schema of lab files
-    Schema,
+    /// JSON Schema of lab files, or of scenario files
+    Schema {
+        /// Of scenario files
+        #[arg(long)]
+        scenario: bool,
+    },
+    /// Run scenarios: break things on a schedule and check what must hold
+    Run(RunArgs),
+    /// Show past runs
+    Report(ReportArgs),
     /// What this machine has, what labs need, what `--carrier auto` would take
     Doctor,
     /// Find and remove what dead labs left

@@ -8,12 +8,12 @@ use topologies::lab::Lab;
 use topologies::units::{Capacity, Rtt};
 
 use super::args::{ConfigAction, ConfigPush, ConfigRollout, Format, Global};
-use super::operate::nodes;
 use super::progress::Progress;
 use super::show;
 use super::target::Running;
 use crate::api::protocol::{ConfigChange, ConfigOrder, ConfigVerb, Reply, Request, RolloutOrder};
 use crate::failure::{Code, Failure};
+use crate::selection::nodes;
 
 /// `config show | push | confirm | rollback | history`.
 pub async fn config(global: &Global, action: ConfigAction) -> anyhow::Result<u8> {
@@ -90,7 +90,7 @@ fn milliseconds(option: &str, seconds: f64) -> anyhow::Result<u64> {
 
 /// Routers that a selector means; `all` means all of them.
 fn select(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
-    nodes(lab, if text == "all" { "role:router" } else { text })
+    Ok(nodes(lab, if text == "all" { "role:router" } else { text })?)
 }
 
 fn push(args: &ConfigPush) -> anyhow::Result<ConfigVerb> {

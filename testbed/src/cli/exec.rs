@@ -19,7 +19,7 @@ use crate::failure::{Code, Failure};
 pub async fn exec(global: &Global, args: Args) -> anyhow::Result<u8> {
     let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
-    let nodes = super::operate::nodes(&lab, &args.nodes)?;
+    let nodes = crate::selection::nodes(&lab, &args.nodes)?;
     if let [node] = nodes.as_slice()
         && global.format == Format::Text
     {
@@ -48,7 +48,7 @@ pub async fn exec(global: &Global, args: Args) -> anyhow::Result<u8> {
 pub async fn shell(global: &Global, node: String) -> anyhow::Result<u8> {
     let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
-    let nodes = super::operate::nodes(&lab, &node)?;
+    let nodes = crate::selection::nodes(&lab, &node)?;
     let [node] = nodes.as_slice() else {
         return Err(Failure::new(
             Code::Usage,

@@ -6,11 +6,12 @@ use topologies::units::{Capacity, Period, Share};
 
 use super::args::{Global, KernelVerb, NodeVerb, RpcPath, RpcVerb};
 use super::fault_args::{Harm, KernelWhat};
-use super::operate::{fetch_status, nodes, perform, time};
+use super::operate::{fetch_status, perform, time};
 use super::target::Running;
 use crate::api::protocol::{KernelDelete, KernelPart, NodeChange, Request, RpcChange, RpcOrder};
 use crate::failure::{Code, Failure};
 use crate::plan::Impairment;
+use crate::selection::nodes;
 
 fn usage(message: String, hint: &str) -> anyhow::Error {
     Failure::new(Code::Usage, message).hint(hint).into()

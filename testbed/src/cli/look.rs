@@ -163,8 +163,8 @@ pub fn validate(global: &Global, which: &Which) -> anyhow::Result<u8> {
 }
 
 /// `schema`.
-pub fn schema() -> anyhow::Result<u8> {
-    show::json(&topologies::schema())?;
+pub fn schema(of_scenarios: bool) -> anyhow::Result<u8> {
+    show::json(&if of_scenarios { scenario::schema() } else { topologies::schema() })?;
     Ok(0)
 }
 

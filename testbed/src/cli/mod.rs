@@ -6,6 +6,7 @@
 pub mod args;
 pub mod config;
 pub mod doctor;
+mod evidence;
 pub mod exec;
 pub mod fault_args;
 pub mod faults;
@@ -14,6 +15,9 @@ pub mod look;
 pub mod operate;
 pub mod probe;
 pub mod progress;
+pub mod run;
+mod run_args;
+mod runs;
 pub mod show;
 pub mod target;
 pub mod up;
@@ -61,11 +65,12 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         // the keeper and the supervisor make their own runtimes
         Command::Internal(internal) => return internal::run(internal),
         Command::Completions { shell } => return look::completions(shell),
-        Command::Schema => return look::schema(),
+        Command::Schema { scenario } => return look::schema(scenario),
         Command::Validate(which) => return look::validate(&global, &which),
         Command::Doctor => return doctor::doctor(&global),
         Command::Gc { dry_run } => return doctor::gc(&global, dry_run),
         Command::Graph(args) => return look::graph(&global, &args),
+        Command::Report(args) => return run::report(&global, &args),
         Command::Logs(args) => return look::logs(&global, &args),
         _ => {}
     }
@@ -89,6 +94,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
             Command::Config { action } => config::config(&global, action).await,
             Command::Cycle(args) => operate::cycle(&global, args).await,
             Command::Compare => operate::compare(&global).await,
+            Command::Run(args) => run::run(&global, args).await,
             Command::Probe(args) => probe::probe(&global, args).await,
             _ => Err(Failure::new(Code::Internal, "command not dispatched").into()),
         }

@@ -1,11 +1,9 @@
 //! `link`, `program`, `drain`, `undrain`, `cycle`: acting on a running lab.
 
-use topologies::lab::Lab;
-use topologies::select::Selector;
 use topologies::units::Rtt;
 
 use super::args::{
-    Cycle, DrainArgs, DrainHow, DrainWhat, Format, Global, LinkAction, PlaneChoice, ProgramArgs, ProgramVerb,
+    Cycle, DrainArgs, DrainHow, DrainWhat, Format, Global, LinkAction, PlaneChoice, ProgramVerb,
 };
 use super::progress::Progress;
 use super::show;
@@ -14,22 +12,7 @@ use crate::api::protocol::{
     DrainParts, DrainPlanes, LinkChange, PartMode, ProgramAction, Reply, Request, Status,
 };
 use crate::failure::{Code, Failure};
-
-fn selector(text: &str) -> anyhow::Result<Selector> {
-    text.parse().map_err(|e: topologies::select::SelectError| Failure::new(Code::Usage, e.to_string()).into())
-}
-
-/// Node names that a selector means.
-pub fn nodes(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
-    let nodes = selector(text)?.nodes(lab).map_err(|e| Failure::new(Code::Usage, e.to_string()))?;
-    Ok(nodes.into_iter().map(|n| n.name.clone()).collect())
-}
-
-/// Link names that a selector means.
-pub fn links(lab: &Lab, text: &str) -> anyhow::Result<Vec<String>> {
-    let links = selector(text)?.links(lab).map_err(|e| Failure::new(Code::Usage, e.to_string()))?;
-    Ok(links.into_iter().map(|l| l.name.clone()).collect())
-}
+use crate::selection::{links, nodes, programs};
 
 /// Shortest period of a link that goes up and down: the kernel needs its time for both.
 const LEAST_PERIOD_MS: u64 = 50;
@@ -143,31 +126,8 @@ pub async fn program(global: &Global, verb: ProgramVerb) -> anyhow::Result<u8> {
     let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
     let status = fetch_status(&running).await?;
-    let programs = select_programs(&lab, &status, &args)?;
+    let programs = programs(&lab, &status.programs, &args.program, args.nodes.as_deref())?;
     perform(global, &running, Request::Program { programs, action }).await
-}
-
-fn select_programs(lab: &Lab, status: &Status, args: &ProgramArgs) -> anyhow::Result<Vec<(String, String)>> {
-    let within = args.nodes.as_deref().map(|s| nodes(lab, s)).transpose()?;
-    let chosen: Vec<_> = status
-        .programs
-        .iter()
-        .filter(|p| {
-            scenario::expr::is_called(&p.name, &args.program)
-                && within.as_ref().is_none_or(|w| w.contains(&p.node))
-        })
-        .map(|p| (p.node.clone(), p.name.clone()))
-        .collect();
-    if chosen.is_empty() {
-        let mut names: Vec<_> = status.programs.iter().map(|p| p.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let place = args.nodes.as_deref().unwrap_or("the lab");
-        return Err(Failure::new(Code::Usage, format!("no program `{}` in {place}", args.program))
-            .hint(format!("programs of this lab: {}", names.join(", ")))
-            .into());
-    }
-    Ok(chosen)
 }
 
 /// `drain`, `undrain` of a plane, of links, of routers.

@@ -56,7 +56,7 @@ pub async fn probe(global: &Global, args: Probe) -> anyhow::Result<u8> {
 fn spec(lab: &Lab, args: &Probe) -> anyhow::Result<Spec> {
     let ends = |wanted: Option<&String>| -> anyhow::Result<Vec<String>> {
         let names = match wanted {
-            Some(selector) => super::operate::nodes(lab, selector)?,
+            Some(selector) => crate::selection::nodes(lab, selector)?,
             None => lab.nodes.iter().map(|n| n.name.clone()).collect(),
         };
         let hosts = names.into_iter().filter(|n| lab.node(n).is_some_and(|n| n.role == Role::Host));

@@ -62,6 +62,42 @@ impl Paint {
         Self(std::io::stdout().is_terminal() && !unwanted)
     }
 
+    /// What standard error wants.
+    pub fn of_stderr() -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        Self(std::io::stderr().is_terminal() && !unwanted)
+    }
+
+    /// Whether there are colours.
+    pub fn on(self) -> bool {
+        self.0
+    }
+
+    /// Text about what is well.
+    pub fn good(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    /// Text about what wants a look.
+    pub fn warn(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    /// Text about what is wrong.
+    pub fn bad(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    /// Text that matters less.
+    pub fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    /// Text that matters more.
+    pub fn strong(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
     /// `padded` in the colour of the state that `word` names, if it names one.
     fn state(self, word: &str, padded: &str) -> String {
         let code = match word {

@@ -41,7 +41,7 @@ impl Handler for World {
             Request::Lab => output.reply(&Reply::Lab(Box::new((*self.lab()?).clone()))).await,
             Request::Exec(exec) => super::exec::run(&self.reaper, exec, input, output).await,
             Request::Link { links, change } => notes(&output, self.link(&links, change).await?).await,
-            Request::Program { programs, action } => self.act(&programs, action, &output).await,
+            Request::Program { programs, action } => notes(&output, self.act(&programs, action).await?).await,
             Request::Node { nodes, change } => notes(&output, self.node(&nodes, change).await?).await,
             Request::Rpc(order) => notes(&output, self.rpc(&order).await?).await,
             Request::KernelDelete(order) => notes(&output, self.kernel_delete(order).await?).await,
@@ -55,6 +55,7 @@ impl Handler for World {
                 let document = self.rollout(order, input, &output).await?;
                 output.reply(&Reply::Document(document)).await
             }
+            Request::Run { scenario } => crate::scenario::run(self, *scenario, input, output).await,
             Request::Probe { spec } => run_probe(spec, input, &output).await,
             Request::Events { follow, all } => self.tell_events((follow, all), input, &output).await,
             Request::Cycle { plane, with_mesh } => self.cycle(plane, with_mesh, &output).await,
@@ -98,12 +99,13 @@ async fn run_probe(spec: Spec, mut input: Reader, output: &Writer) -> anyhow::Re
 }
 
 impl World {
-    async fn act(
+    /// Acts on programs, `(node, program)`; what was done, for people.
+    pub async fn act(
         &self,
         programs: &[(String, String)],
         action: ProgramAction,
-        output: &Writer,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<String>> {
+        let mut notes = Vec::new();
         let before = self.programs.status();
         let crashed = self.view().faults.crashed;
         if let Some((node, program)) = programs.iter().find(|(node, _)| crashed.contains(node)) {
@@ -128,9 +130,9 @@ impl World {
                 (ProgramAction::Pause, _) => "paused",
                 (ProgramAction::Continue, _) => "continued",
             };
-            output.reply(&Reply::Note(format!("{node}/{program}: {done}"))).await?;
+            notes.push(format!("{node}/{program}: {done}"));
         }
-        Ok(())
+        Ok(notes)
     }
 
     async fn tell_events(

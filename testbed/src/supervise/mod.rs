@@ -4,7 +4,7 @@
 //! draining planes, the state of it all. Not in this room: how the world came about (`carrier`), what the
 //! kernel must be told (`plan`, `apply`), how packets are counted (`probe`).
 
-mod compare;
+pub mod compare;
 pub mod config;
 pub mod controller;
 pub mod drain;
@@ -15,7 +15,7 @@ pub mod fabric;
 mod faults;
 pub mod files;
 pub mod handle;
-mod leader;
+pub mod leader;
 mod life;
 pub mod links;
 pub mod main;

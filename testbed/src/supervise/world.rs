@@ -60,6 +60,8 @@ pub struct World {
     converging: AtomicBool,
     /// Held by whoever changes the lab.
     pub(super) change: tokio::sync::Mutex<()>,
+    /// Held while a scenario runs.
+    pub scenario: tokio::sync::Mutex<()>,
 }
 
 impl World {
@@ -81,6 +83,7 @@ impl World {
             supplies: Supplies::new(modules)?,
             converging: AtomicBool::new(true),
             change: tokio::sync::Mutex::default(),
+            scenario: tokio::sync::Mutex::default(),
         })
     }
 
@@ -326,7 +329,7 @@ impl World {
     }
 
     /// The status without its queues: what waits need, several times a second.
-    async fn look(&self, lab: &Lab) -> Status {
+    pub async fn look(&self, lab: &Lab) -> Status {
         let view = self.view();
         let known = status::Known {
             carrier: self.carrier,
