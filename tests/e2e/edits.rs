@@ -12,6 +12,7 @@ use tests::model::Model;
 use tests::traffic::{Load, Traffic};
 use tests::{Lab, kernel, mesh, note, wait_until};
 
+use crate::configuration::announced;
 use crate::engineering::within_shares;
 
 /// The default lab's file with one text exchanged, written beside the lab's state.
@@ -60,10 +61,10 @@ pub fn e3_f5_edit_demands(lab: &Lab) -> anyhow::Result<()> {
     note(format!("gold LSPs through chi-frc: {on_short:?}; highest use of a share in per mille: {shares:?}"));
     let (least, most) =
         (on_short.values().min().copied().unwrap_or(0), on_short.values().max().copied().unwrap_or(0));
+    ensure!(most - least <= 1, "unfair, LSPs of each pair on the short path: {on_short:?}");
     ensure!(most < 16, "capacity was not scarce: all 16 LSPs of a pair are on the short path");
-    ensure!(most - least <= 1, "unfair: {on_short:?}");
-    for router in ["eb01.prn", "eb02.prn"] {
-        spread_over_paths(lab, router, model.id("lla")?)?;
+    for (plane, router) in [(1, "eb01.prn"), (2, "eb02.prn")] {
+        spread_over_paths(lab, plane, router, (model.id("prn")?, model.id("lla")?))?;
     }
     let undone = up(lab, "ebb-small")?;
     ensure!(undone.kernel_actions == 0 && undone.program_changes.len() == 2, "{:?}", undone.program_changes);
@@ -113,11 +114,25 @@ fn weights(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<BTreeMap<u8, u64>
     Ok(weights)
 }
 
-/// Sends from 400 addresses and compares what each member of the group carried with its weight.
-fn spread_over_paths(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<()> {
+/// Numbers of LSPs that a bundle has on each of its pairs of paths, ascending.
+fn lsps_by_path(bundle: &mesh::Bundle) -> Vec<u64> {
+    let mut count: BTreeMap<(&mesh::Path, &mesh::Path), u64> = BTreeMap::new();
+    for lsp in &bundle.lsps {
+        *count.entry((&lsp.primary, &lsp.backup)).or_default() += 1;
+    }
+    let mut count: Vec<u64> = count.into_values().collect();
+    count.sort_unstable();
+    count
+}
+
+/// Compares the weights of the group's members with the LSPs that the controller placed, then sends from 400 addresses and
+/// compares what each member carried with its weight.
+fn spread_over_paths(lab: &Lab, plane: u8, router: &str, (src, dst): (u8, u8)) -> anyhow::Result<()> {
     let load = Load { from: Some("h1.prn"), to: Some("h1.lla"), classes: "gold", rate: 300, flows: 400 };
-    let measured = || -> Result<(BySlot, BySlot), String> {
+    let measured = || -> Result<(Vec<u64>, BySlot, BySlot), String> {
         let text = |e: anyhow::Error| format!("{e:#}");
+        let cycle = mesh::cycle(&lab.cli, plane).map_err(text)?;
+        let placed = lsps_by_path(cycle.bundle(src, dst, Mesh::Gold).map_err(text)?);
         let weights_before = weights(lab, router, dst).map_err(text)?;
         let before = counters(lab, router, dst).map_err(text)?;
         load.send(&lab.cli, 3.0).map_err(text)?;
@@ -129,9 +144,13 @@ fn spread_over_paths(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<()> {
         for (key, now) in &after {
             *packets.entry(key.1).or_default() += now - before.get(key).copied().unwrap_or(0);
         }
-        Ok((weights_before, packets))
+        Ok((placed, weights_before, packets))
     };
-    let (weights, packets) = wait_until(Duration::from_secs(60), "a quiet time to measure in", measured)?;
+    let (placed, weights, packets) =
+        wait_until(Duration::from_secs(60), "a quiet time to measure in", measured)?;
+    let mut by_path: Vec<u64> = weights.values().copied().collect();
+    by_path.sort_unstable();
+    ensure!(by_path == placed, "{router} weighs its paths {by_path:?}, the LSPs on them are {placed:?}");
     let (all_weights, all): (u64, u64) = (weights.values().sum(), packets.values().sum());
     note(format!("{router}: LSPs by slot {weights:?}, packets {packets:?}"));
     ensure!(weights.len() > 1 && all > 100, "one path or no packets: nothing to compare");
@@ -147,8 +166,8 @@ fn spread_over_paths(lab: &Lab, router: &str, dst: u8) -> anyhow::Result<()> {
 }
 
 /// Input: the capacity of one link halved in the file; `plan`; `up`; the same undone.
-/// Output: `plan` names that link and no other; `up` changes its queues and restarts what has to know; the rest keeps its
-/// process ids.
+/// Output: `plan` names that link and no other; `up` changes its queues and restarts what has to know, so that its routers
+/// announce the new capacity; the rest keeps its process ids.
 pub fn edit_capacity(lab: &Lab) -> anyhow::Result<()> {
     let before = lab.status()?;
     let file = edited(lab, "{between: [prn, lla], capacity: 400G", "{between: [prn, lla], capacity: 200G")?;
@@ -178,7 +197,29 @@ pub fn edit_capacity(lab: &Lab) -> anyhow::Result<()> {
     }
     let link = done.status.links.iter().find(|l| l.name == "eb01.lla--eb01.prn").context("the link")?;
     ensure!(link.capacity == "200G", "status says {}", link.capacity);
+    capacity_in_use(lab, 200_000_000_000, 10_000_000)?;
     up(lab, "ebb-small")?;
+    capacity_in_use(lab, 400_000_000_000, 20_000_000)
+}
+
+/// Both ends of the link from prn to lla announce `capacity`, and let `rate` through; bit/s.
+fn capacity_in_use(lab: &Lab, capacity: u64, rate: u64) -> anyhow::Result<()> {
+    for (router, interface) in [("eb01.prn", "to-lla"), ("eb01.lla", "to-prn")] {
+        wait_until(Duration::from_secs(30), "the routers to announce the capacity of the file", || {
+            let announced = announced(lab, router, interface).map_err(|e| format!("{e:#}"))?;
+            if announced == capacity {
+                Ok(())
+            } else {
+                Err(format!("{router} {interface}: {announced} bit/s"))
+            }
+        })?;
+        let qdiscs = lab.cli.exec(router, &["tc", "-j", "qdisc", "show", "dev", interface])?;
+        let qdiscs: serde_json::Value = serde_json::from_str(&qdiscs)?;
+        let shaper = qdiscs.as_array().into_iter().flatten().find(|q| q["kind"] == "tbf");
+        // `tc` counts bytes
+        let shaped = shaper.and_then(|q| q["options"]["rate"].as_u64()).map(|bytes| bytes * 8);
+        ensure!(shaped == Some(rate), "{router} {interface} lets {shaped:?} bit/s through, not {rate}");
+    }
     Ok(())
 }
 

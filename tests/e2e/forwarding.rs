@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, ensure};
 use router_emu::label::{Class, Mesh, Nexthop, Sid, split};
 use tests::capture::{Capture, Seen};
+use tests::documents::Status;
 use tests::mesh::{self, Bundle, Path};
 use tests::model::Model;
 use tests::traffic::Load;
@@ -161,9 +162,33 @@ pub fn f3_label_depth(lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Routers of plane 1 that have a route for a bundle's SID, in either version.
+fn holders(lab: &Lab, status: &Status, bundle: &Bundle) -> anyhow::Result<BTreeSet<String>> {
+    let mut holders = BTreeSet::new();
+    for node in status.nodes.iter().filter(|n| n.plane == Some(1)) {
+        let sids = kernel::label_routes(&lab.cli, &node.name)?.into_keys().filter_map(Sid::decode);
+        let ours = bundle.decoded()?.bundle();
+        holders.extend(sids.filter(|sid| sid.bundle() == ours).map(|sid| format!("{}: {sid}", node.name)));
+    }
+    Ok(holders)
+}
+
+/// Routers at which a bundle's paths are cut into segments, those of backups included: they are prepared for a failure. With
+/// the SID in use.
+fn intermediates(bundle: &Bundle, model: &Model) -> anyhow::Result<BTreeSet<String>> {
+    let mut nodes = BTreeSet::new();
+    for path in bundle.lsps.iter().flat_map(|lsp| [&lsp.primary, &lsp.backup]) {
+        for segment in split(&path.labels(model)?, bundle.sid, DEPTH).iter().skip(1) {
+            nodes.insert(format!("{}: {}", path.hops[segment.start].router, bundle.decoded()?));
+        }
+    }
+    Ok(nodes)
+}
+
 /// Input: the bundles from prn to lla as plane 1's controller placed them; nexthop objects and label routes of the source
 /// and of the intermediate nodes.
-/// Output: the kernel's groups are what the paths mean, duplicates included, and no other router has the SID.
+/// Output: the kernel's groups are what the paths mean, duplicates included; no other router has the SID, and none the version
+/// that is not in use.
 pub fn f4_groups_of_a_long_path(lab: &Lab) -> anyhow::Result<()> {
     let status = lab.status()?;
     let model = Model::new(&status, 1)?;
@@ -213,6 +238,12 @@ pub fn f4_groups_of_a_long_path(lab: &Lab) -> anyhow::Result<()> {
             let have: BTreeSet<_> = route.hops.iter().cloned().collect();
             ensure!(have == *want, "SID {} at {node}: {have:?}, not {want:?}", bundle.sid);
         }
+        let holders = holders(lab, &status, bundle)?;
+        let intermediate = intermediates(bundle, &model)?;
+        ensure!(
+            holders == intermediate,
+            "routers with a SID of this bundle: {holders:?}; its intermediate nodes: {intermediate:?}"
+        );
         note(format!(
             "{mesh}: {} next hops at eb01.prn, intermediate nodes {:?}",
             have.len(),

@@ -87,7 +87,8 @@ pub fn up_without_root() -> anyhow::Result<()> {
     std::fs::create_dir_all(&state)?;
     let program = cli::program()?;
     let mut user = Cli::new(&program, &state, "modest");
-    if nix::unistd::geteuid().is_root() {
+    let is_root = nix::unistd::geteuid().is_root();
+    if is_root {
         let doctor = user.ok(&["doctor"])?;
         if lab::carrier() == "host" || (lab::carrier() == "auto" && doctor.contains("carrier host")) {
             note("this machine uses the host carrier, which needs root");
@@ -114,6 +115,12 @@ pub fn up_without_root() -> anyhow::Result<()> {
     let before = Inventory::take(&state);
     let up = user.run(&["--format", "json", "up", "ebb-small", "--carrier", "vm", "--timeout", "300"])?;
     note(format!("up without root: {:.1} s", up.took.as_secs_f64()));
+    let fetched = up.stderr.contains("downloading");
+    ensure!(
+        !(is_root && fetched),
+        "the kernel that was put into the user's cache is not used:\n{}",
+        up.stderr
+    );
     up.expect(0)?;
     user.exec("h1.prn", &["ping", "-c1", "-W5", "h1.lla"])?;
     user.ok(&["down"])?;

@@ -110,7 +110,8 @@ pub fn o2_link_and_router_drain(lab: &Lab) -> anyhow::Result<()> {
         ensure!(text.contains("no LSP uses it"), "{text}");
         let status = lab.status()?;
         let shown = status.links.iter().find(|l| l.name == link).and_then(|l| l.drained.as_deref());
-        ensure!(shown == Some(if soft { "avoid" } else { "exclude" }), "status shows {shown:?}");
+        let want = if soft { "avoid" } else { "exclude" };
+        ensure!(shown == Some(want), "{link} is drained, and status shows {shown:?}, not {want}");
         let seen = crossing(lab, link)?;
         ensure!(seen == 0, "{seen} labelled packets on the drained link");
         lab.cli.ok(&["undrain", "link", link])?;
@@ -133,7 +134,8 @@ pub fn o2_link_and_router_drain(lab: &Lab) -> anyhow::Result<()> {
 pub fn o5_last_plane(lab: &Lab) -> anyhow::Result<()> {
     lab.cli.ok(&["drain", "plane", "1"])?;
     let refused = lab.cli.run(&["drain", "plane", "2"])?;
-    ensure!(refused.code == 1 && refused.stderr.contains("last"), "{refused:?}");
+    let was_refused = refused.code == 1 && refused.stderr.contains("last");
+    ensure!(was_refused, "the drain of the last plane that carries was not refused: {refused:?}");
     ensure!(lab.status()?.plane(2)?.state == "ready", "the refused drain changed plane 2");
     let again = lab.cli.ok(&["drain", "plane", "1"])?;
     ensure!(again.contains("already"), "a second drain said {again:?}");

@@ -1,5 +1,6 @@
 //! The lab that the tests share: brought up by the first that needs it, put back in order around each.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,7 +99,8 @@ impl Lab {
         self.ready()
     }
 
-    /// Restores nodes, links and connections, resumes and continues programs, undrains planes, links and routers.
+    /// Restores nodes, links and connections, resumes and continues programs, undrains planes, links and routers, takes
+    /// configurations back that keep links shut.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let status = self.status()?;
         if status.nodes.iter().any(|n| n.state != "up") {
@@ -125,6 +127,14 @@ impl Lab {
         let routers = status.nodes.iter().filter(|n| n.drained.is_some()).map(|n| ("router", &n.name));
         for (kind, name) in links.chain(routers) {
             self.cli.ok(&["undrain", kind, name])?;
+        }
+        let shut = status.links.iter().filter(|l| l.state == "shut");
+        let routers: BTreeSet<&str> = shut.flat_map(|l| l.name.split("--")).collect();
+        for router in routers {
+            let shown: serde_json::Value = self.cli.json(&["config", "show", router])?;
+            if shown["routers"][0]["shut"].as_array().is_some_and(|shut| !shut.is_empty()) {
+                self.cli.ok(&["config", "rollback", router])?;
+            }
         }
         Ok(())
     }

@@ -53,8 +53,10 @@ impl Kernel {
     }
 
     fn load(home: &Path) -> Option<Self> {
-        let kernel: Self = serde_json::from_slice(&fs::read(home.join("kernel.json")).ok()?).ok()?;
-        (kernel.format == FORMAT && kernel.home == home && kernel.image().exists()).then_some(kernel)
+        let mut kernel: Self = serde_json::from_slice(&fs::read(home.join("kernel.json")).ok()?).ok()?;
+        // nothing in the folder depends on where it lies: a copied cache is as good as its original
+        home.clone_into(&mut kernel.home);
+        (kernel.format == FORMAT && kernel.image().exists()).then_some(kernel)
     }
 }
 
@@ -423,4 +425,26 @@ pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<()> {
     let near = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&near, content).with_context(|| format!("cannot write {}", near.display()))?;
     fs::rename(&near, path).with_context(|| format!("cannot replace {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Input: a finished kernel whose folder was copied. Output: it is found where it lies now, and nowhere without its image.
+    #[test]
+    fn a_copied_kernel_lies_where_it_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = Kernel {
+            release: "7.0".into(),
+            origin: "x".into(),
+            home: "/elsewhere/7.0".into(),
+            direct: true,
+            format: FORMAT,
+        };
+        fs::write(dir.path().join("kernel.json"), serde_json::to_vec(&there).unwrap()).unwrap();
+        assert_eq!(Kernel::load(dir.path()), None);
+        fs::write(dir.path().join("image"), "").unwrap();
+        assert_eq!(Kernel::load(dir.path()), Some(Kernel { home: dir.path().to_owned(), ..there }));
+    }
 }
