@@ -32,6 +32,8 @@ pub enum Feature {
     Netem,
     /// Bundles of links (bonding).
     Bonds,
+    /// Encrypted links (MACsec).
+    Macsec,
     /// nftables.
     Nftables,
     /// Soft-RoCE that works inside namespaces (Linux 7.1).
@@ -42,7 +44,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::MplsRoutes,
         Self::MplsEncap,
         Self::DscpMaskRules,
@@ -51,6 +53,7 @@ impl Feature {
         Self::Prio,
         Self::Netem,
         Self::Bonds,
+        Self::Macsec,
         Self::Nftables,
         Self::SoftRoce,
         Self::UserNamespaces,
@@ -65,6 +68,7 @@ impl Feature {
             Self::Prio => "sch_prio",
             Self::Netem => "sch_netem",
             Self::Bonds => "bonding",
+            Self::Macsec => "macsec",
             Self::Nftables => "nf_tables",
             Self::SoftRoce => "rdma_rxe",
             Self::DscpMaskRules | Self::NexthopGroups | Self::UserNamespaces => return None,
@@ -83,6 +87,7 @@ impl fmt::Display for Feature {
             Self::Prio => "priority queues",
             Self::Netem => "link delay (netem)",
             Self::Bonds => "link bundles (bonding)",
+            Self::Macsec => "link encryption (MACsec)",
             Self::Nftables => "nftables",
             Self::SoftRoce => "Soft-RoCE in namespaces",
             Self::UserNamespaces => "user namespaces",
@@ -179,6 +184,7 @@ fn in_namespace(ns: BorrowedFd<'_>) -> Result<Tries, KernelError> {
     let bond =
         rtnl::link::LinkEnd { netns: ns, name: "bundle", ifindex: 77, mac: [2, 0, 0, 0, 0, 1], mtu: 9216 };
     tries.insert(Feature::Bonds, socket.request(&rtnl::link::create_bond(&bond)));
+    tries.insert(Feature::Macsec, crate::apply::linux::try_macsec(ns, &mut socket));
     let object = |id, labels| nexthop::Object { id, protocol: 4, oif: LO, gateway: None, labels };
     let group = nexthop::Group::equal(2, 4, [1]);
     let done = socket

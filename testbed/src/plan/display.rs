@@ -63,6 +63,7 @@ impl Change {
             | Self::SetNeighbour { .. }
             | Self::AddRoute { .. }
             | Self::SetQueue { .. }
+            | Self::CreateMacsec { .. }
             | Self::SetLabel { .. } => Sign::Add,
         }
     }

@@ -14,6 +14,7 @@ pub mod exec;
 pub mod fabric;
 pub mod files;
 pub mod handle;
+mod keys;
 mod leader;
 pub mod links;
 pub mod main;

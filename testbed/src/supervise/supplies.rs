@@ -63,6 +63,7 @@ fn missing(needs: &[Feature], options: Options) -> Option<Feature> {
     needs.iter().copied().find(|need| match need {
         Feature::Netem => !options.delay,
         Feature::Bonds => !options.bonds,
+        Feature::Macsec => !options.macsec,
         _ => false,
     })
 }
