@@ -191,7 +191,8 @@ fn prepare(
 /// The part of the router's configuration that makes a program start again when it changes. What may change while the
 /// router runs is told by the config-agent, which takes a changed base over when it starts.
 fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
-    if !matches!(kind, ProgramKind::ConfigAgent | ProgramKind::KeyAgent) {
+    // openr takes over no configuration with other interfaces than those that it started with
+    if !matches!(kind, ProgramKind::ConfigAgent | ProgramKind::KeyAgent | ProgramKind::Openr) {
         config.macsec = None;
     }
     if kind != ProgramKind::ConfigAgent {
