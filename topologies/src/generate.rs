@@ -178,8 +178,8 @@ fn router(spec: &Spec, site: &SpecSite, plane: u8) -> Node {
         ProgramKind::RouteAgent,
     ];
     if spec.macsec.is_some() {
-        router.programs.push(ProgramKind::KeyAgent);
-        router.programs.sort_unstable();
+        // by name
+        router.programs.insert(3, ProgramKind::KeyAgent);
     }
     router
 }
