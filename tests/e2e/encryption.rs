@@ -79,7 +79,7 @@ fn until_rotated(lab: &Lab, times: u64) -> anyhow::Result<Vec<Circuit>> {
         match slow {
             None if all.len() == ENDS => Ok(all),
             None => Err(format!("{} ends", all.len())),
-            Some(slow) => Err(format!("{slow:?}")),
+            Some(slow) => Err(format!("{}: {slow:?}", slow.interface)),
         }
     })
 }

@@ -57,31 +57,25 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     if report.is_clean() {
         links::warn_about_islands(&mut report, file, *place, &sites, &links);
     }
-    let Report { mut errors, mut warnings, .. } = report;
-    if errors.is_empty() {
-        warnings.sort();
-        let links = links.into_iter().map(|link| link.spec).collect();
-        return Ok((
-            Spec {
-                name,
-                divisor,
-                emulate_delay,
-                sites,
-                links,
-                controllers,
-                replicas,
-                lock,
-                te,
-                bfd,
-                macsec,
-                demands,
-            },
-            warnings,
-        ));
-    }
-    errors.sort();
-    errors.dedup();
-    Err(Errors(errors))
+    let warnings = report.finish()?;
+    let links = links.into_iter().map(|link| link.spec).collect();
+    Ok((
+        Spec {
+            name,
+            divisor,
+            emulate_delay,
+            sites,
+            links,
+            controllers,
+            replicas,
+            lock,
+            te,
+            bfd,
+            macsec,
+            demands,
+        },
+        warnings,
+    ))
 }
 
 /// Whether a site of this kind has an aggregator and hosts.
