@@ -29,6 +29,8 @@ pub const LSP_AGENT_PORT: u16 = 60101;
 pub const ROUTE_AGENT_PORT: u16 = 60102;
 /// TCP port of the config-agent.
 pub const CONFIG_AGENT_PORT: u16 = 60103;
+/// TCP port of the key-agent.
+pub const KEY_AGENT_PORT: u16 = 60104;
 /// TCP port of a plane's controller, plus the plane number.
 pub const CONTROLLER_PORT: u16 = 60200;
 
@@ -79,6 +81,29 @@ pub struct RouterConfig {
     pub max_labels: u8,
     /// Timers of openr.
     pub openr: OpenrTimers,
+    /// Encryption of backbone circuits, if they are encrypted. The keys stand in a file of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macsec: Option<MacsecConfig>,
+}
+
+/// Encryption of backbone circuits (MACsec, IEEE 802.1AE).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MacsecConfig {
+    /// How long a key is used, milliseconds.
+    pub rotate: u64,
+    /// Encrypted circuits.
+    pub circuits: Vec<SecuredCircuit>,
+}
+
+/// An encrypted circuit: a backbone interface, or a member of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecuredCircuit {
+    /// The MACsec interface.
+    pub interface: String,
+    /// What it sits on.
+    pub wire: String,
 }
 
 /// A backbone interface as the agents see it.
@@ -195,6 +220,11 @@ impl RouterConfig {
     /// Path of an agent's unix socket.
     pub fn socket(&self, agent: &str) -> PathBuf {
         self.run_dir.join(format!("{agent}.sock"))
+    }
+
+    /// Path of the file with the keys of encrypted circuits.
+    pub fn keys_file(&self) -> PathBuf {
+        self.run_dir.join("keys.json")
     }
 
     /// Path of the datagram socket on which the lsp-agent hears openr's flares.

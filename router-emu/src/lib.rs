@@ -1,7 +1,7 @@
 //! The emulated EBB router.
 //!
-//! In this room: the label codec, the agents (openr, fib-agent, lsp-agent, route-agent, config-agent), their configuration
-//! and the RPC they serve. Not in this room: anything that knows the testbed; given addresses and a
+//! In this room: the label codec, the agents (openr, fib-agent, lsp-agent, route-agent, config-agent, key-agent), their
+//! configuration and the RPC they serve. Not in this room: anything that knows the testbed; given addresses and a
 //! configuration file these programs run on any Linux router.
 
 pub mod agent;
@@ -9,6 +9,7 @@ pub mod config;
 pub mod config_agent;
 pub mod events;
 pub mod fib;
+pub mod key_agent;
 pub mod label;
 pub mod lsp;
 pub mod openr;

@@ -14,6 +14,7 @@ use tests::{cli, evidence, results};
 mod basics;
 mod configuration;
 mod edits;
+mod encryption;
 mod engineering;
 mod failures;
 mod faults;
@@ -130,7 +131,8 @@ fn trials() -> Vec<Trial> {
         on_lab.into_iter().map(|(name, test)| trial(name, move || on_shared_lab(name, test))).collect();
     trials.push(trial("two_labs", || on_shared_lab("two_labs", isolation::two_labs)));
     trials.push(trial("down_twice", || on_shared_lab_last("down_twice", isolation::down_twice)));
-    let alone: [(&str, Alone); 3] = [
+    let alone: [(&str, Alone); 4] = [
+        ("macsec_rotation", encryption::macsec_rotation),
         ("interrupted_up", isolation::interrupted_up),
         ("killed_up", isolation::killed_up),
         ("up_without_root", isolation::up_without_root),

@@ -323,6 +323,7 @@ pub fn program() -> anyhow::Result<PathBuf> {
         "lsp-agent",
         "route-agent",
         "config-agent",
+        "key-agent",
         "ebb-controller",
         "ebb-rollout",
     ];

@@ -59,6 +59,9 @@ pub struct LabFile {
     /// Detection of links that lose everything while both ends have a carrier; off without this field.
     #[serde(default)]
     pub bfd: Given<BfdEntry>,
+    /// Encryption of all core links (MACsec); off without this field.
+    #[serde(default)]
+    pub macsec: Given<MacsecEntry>,
     /// Demand that controllers assume before counters have seen any.
     #[serde(default)]
     pub demands: Given<At<DemandsEntry>>,
@@ -243,6 +246,15 @@ pub struct BfdEntry {
     /// How many packets in a row may be missed, at least 3, so that a router agent that dies costs no link; 3 by default.
     #[serde(default)]
     pub multiplier: Given<Text<Whole<3, 50>>>,
+}
+
+/// Encryption of all core links.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MacsecEntry {
+    /// How long a key is used before the next one takes over, `1s` to `3600s`; `30s` by default.
+    #[serde(default)]
+    pub rotate: Given<Text<Period>>,
 }
 
 /// Percentages by class.

@@ -10,11 +10,11 @@ use ipnet::Ipv6Net;
 use crate::index;
 use crate::lab::{
     End, Interface, Lab, Link, LinkKind, Lock, Member, Node, Plane, ProgramKind, Role, Site, SiteKind,
-    StaticRoute,
+    StaticRoute, Wire,
 };
 use crate::spec::{
     LinkValues, Spec, SpecLink, SpecSite, aggregator_name, core_interface, host_name, member_interface,
-    parallel_suffix, router_name,
+    parallel_suffix, router_name, wire_interface,
 };
 use crate::units::{Capacity, Rtt};
 
@@ -22,6 +22,8 @@ use crate::units::{Capacity, Rtt};
 const CORE_MTU: u32 = 9216;
 /// Attachment and access links.
 const EDGE_MTU: u32 = 9000;
+/// What encryption adds to a frame: SecTAG with SCI and EtherType 16, check value 16.
+const MACSEC_OVERHEAD: u32 = 32;
 /// Nominal capacity of attachment and access links. They are not shaped: the backbone is the bottleneck.
 const EDGE_CAPACITY: Capacity = Capacity(10_000_000_000_000);
 /// First dynamic label: bit 19 set.
@@ -62,6 +64,7 @@ pub(crate) fn generate(spec: &Spec) -> Lab {
         lock: spec.lock.clone(),
         te: spec.te.clone(),
         bfd: spec.bfd.clone(),
+        macsec: spec.macsec.clone(),
         demands: spec.demands.clone(),
     }
 }
@@ -174,6 +177,10 @@ fn router(spec: &Spec, site: &SpecSite, plane: u8) -> Node {
         ProgramKind::Openr,
         ProgramKind::RouteAgent,
     ];
+    if spec.macsec.is_some() {
+        // by name
+        router.programs.insert(3, ProgramKind::KeyAgent);
+    }
     router
 }
 
@@ -207,9 +214,13 @@ fn prefix(address: Ipv6Addr, length: u8) -> Ipv6Net {
 /// Interfaces by node, each sorted by name.
 fn interfaces(spec: &Spec, links: &[Link]) -> BTreeMap<String, Vec<Interface>> {
     let ends: BTreeSet<End> = links.iter().flat_map(|link| [link.a.clone(), link.b.clone()]).collect();
-    let members =
+    let members: BTreeSet<End> =
         links.iter().flat_map(|link| link.ends().map(|end| member_ends(link, end)).concat()).collect();
-    let indexes = index::assign(&ends, &members);
+    let secured = |link: &&Link| spec.macsec.is_some() && link.kind == LinkKind::Core;
+    let circuits =
+        links.iter().filter(secured).flat_map(|link| link.ends().map(|end| circuits(link, end)).concat());
+    let wires = circuits.map(|end| wire_end(&end)).collect();
+    let indexes = index::assign(&ends, &members, &wires);
     let ids: BTreeMap<&str, u8> = spec.sites.iter().map(|site| (site.name.as_str(), site.id)).collect();
     let mut by_node: BTreeMap<String, Vec<Interface>> = BTreeMap::new();
     for link in links {
@@ -221,6 +232,7 @@ fn interfaces(spec: &Spec, links: &[Link]) -> BTreeMap<String, Vec<Interface>> {
             let mut interface =
                 interface(spec, link, own, peer, [*own_index, *peer_index], [site_of(own), site_of(peer)]);
             interface.members = link_members(link, own, peer, &indexes);
+            interface.wire = wire(own, peer, &indexes);
             by_node.entry(own.node.clone()).or_default().push(interface);
         }
     }
@@ -237,12 +249,32 @@ fn member_ends(link: &Link, end: &End) -> Vec<End> {
     (1..=count).map(member).collect()
 }
 
+/// The interfaces at one end of a link that frames leave by: its members, or itself.
+fn circuits(link: &Link, end: &End) -> Vec<End> {
+    let members = member_ends(link, end);
+    if members.is_empty() { vec![end.clone()] } else { members }
+}
+
+/// What an encrypted end sits on.
+fn wire_end(end: &End) -> End {
+    End { node: end.node.clone(), interface: wire_interface(&end.interface) }
+}
+
+/// The same as its own interface; nothing if the end is not encrypted, or is a bundle of members.
+fn wire(own: &End, peer: &End, indexes: &BTreeMap<End, u32>) -> Option<Wire> {
+    let (own, peer) = (wire_end(own), wire_end(peer));
+    let (ifindex, peer_ifindex) = (*indexes.get(&own)?, *indexes.get(&peer)?);
+    let mtu = CORE_MTU + MACSEC_OVERHEAD;
+    Some(Wire { name: own.interface, ifindex, mac: index::mac(ifindex), mtu, peer_ifindex })
+}
+
 /// The members of one end of a link.
 fn link_members(link: &Link, own: &End, peer: &End, indexes: &BTreeMap<End, u32>) -> Vec<Member> {
     let pairs = member_ends(link, own).into_iter().zip(member_ends(link, peer));
     let member = |(own, peer): (End, End)| {
         let (ifindex, peer_ifindex) = (*indexes.get(&own)?, *indexes.get(&peer)?);
-        Some(Member { name: own.interface, ifindex, mac: index::mac(ifindex), peer_ifindex })
+        let wire = wire(&own, &peer, indexes);
+        Some(Member { name: own.interface, ifindex, mac: index::mac(ifindex), peer_ifindex, wire })
     };
     pairs.filter_map(member).collect()
 }
@@ -281,6 +313,7 @@ fn interface(
         rate_bps: core.then(|| link.capacity.0 / spec.divisor),
         delay: (core && spec.emulate_delay && delay > Duration::ZERO).then_some(delay),
         members: Vec::new(),
+        wire: None,
     }
 }
 

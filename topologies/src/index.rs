@@ -14,12 +14,16 @@ pub const FIRST: u32 = 1001;
 /// Largest index: six digits stay readable.
 pub const LAST: u32 = 999_999;
 
-/// Gives every end its own index from `FIRST` to `LAST`: first those of links, then those of their members, so that
-/// members move no link. Needs far fewer ends than there are indexes.
-pub(crate) fn assign(links: &BTreeSet<End>, members: &BTreeSet<End>) -> BTreeMap<End, u32> {
+/// Gives every end its own index from `FIRST` to `LAST`: first those of links, then those of their members, then of what
+/// encrypted ones sit on, so that none of these moves one before it. Needs far fewer ends than there are indexes.
+pub(crate) fn assign(
+    links: &BTreeSet<End>,
+    members: &BTreeSet<End>,
+    wires: &BTreeSet<End>,
+) -> BTreeMap<End, u32> {
     let mut used = BTreeSet::new();
     let mut indexes = BTreeMap::new();
-    for end in links.iter().chain(members) {
+    for end in links.iter().chain(members).chain(wires) {
         let index =
             (0..u64::from(u32::MAX)).map(|attempt| candidate(end, attempt)).find(|index| used.insert(*index));
         indexes.insert(end.clone(), index.unwrap_or(LAST));
@@ -97,7 +101,7 @@ mod tests {
         let many: BTreeSet<End> = (0..200)
             .flat_map(|n| (0..50).map(move |i| end(&format!("eb{n:03}.x"), &format!("to-{i}"))))
             .collect();
-        let all = assign(&many, &BTreeSet::new());
+        let all = assign(&many, &BTreeSet::new(), &BTreeSet::new());
         let distinct: BTreeSet<u32> = all.values().copied().collect();
         assert_eq!(distinct.len(), 10_000);
         assert!(distinct.iter().all(|index| (FIRST..=LAST).contains(index)));
@@ -105,7 +109,7 @@ mod tests {
         let mut edited = many.clone();
         edited.retain(|end| end.node != "eb007.x");
         edited.insert(end("aaa.x", "to-b"));
-        let again = assign(&edited, &BTreeSet::new());
+        let again = assign(&edited, &BTreeSet::new(), &BTreeSet::new());
         let moved = again.iter().filter(|(end, index)| all.get(end).is_some_and(|old| old != *index)).count();
         assert!(moved <= 5, "{moved} moved");
     }
@@ -117,7 +121,8 @@ mod tests {
         };
         // many enough that some hash alike
         let (links, members) = (many('z'), many('a'));
-        let (before, after) = (assign(&links, &BTreeSet::new()), assign(&links, &members));
+        let none = BTreeSet::new();
+        let (before, after) = (assign(&links, &none, &none), assign(&links, &members, &many('b')));
         assert!(before.iter().all(|(end, index)| after.get(end) == Some(index)));
         assert_eq!(after.values().collect::<BTreeSet<_>>().len(), 40_000);
     }
@@ -126,7 +131,7 @@ mod tests {
     fn first_indexes_never_change() {
         // A change of the hash would renumber every running lab.
         let ends = BTreeSet::from([end("eb01.prn", "to-atn"), end("h1.prn", "fa")]);
-        let indexes: Vec<u32> = assign(&ends, &BTreeSet::new()).into_values().collect();
+        let indexes: Vec<u32> = assign(&ends, &BTreeSet::new(), &BTreeSet::new()).into_values().collect();
         assert_eq!(indexes, [509_439, 460_418]);
     }
 }

@@ -36,6 +36,9 @@ pub struct Lab {
     /// Detection of silent failures on core links, if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd: Option<BfdSettings>,
+    /// Encryption of core links, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macsec: Option<MacsecSettings>,
     /// Demand that the controllers assume even before counters have seen any, per pair and class.
     pub demands: Vec<DemandFloor>,
 }
@@ -196,6 +199,26 @@ pub struct Interface {
     /// bond of them. Empty for a link that is one veth pair.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
+    /// Where the link is encrypted: the interface below, on which the frames travel. That of a bundle is empty, its
+    /// members have theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
+}
+
+/// What an encrypted interface sits on: one end of a veth pair that nothing else uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// Name, at most 15 bytes: `ct-chi`.
+    pub name: String,
+    /// Interface index, unique in the whole lab.
+    pub ifindex: u32,
+    /// Hardware address, derived from the index; as usual text in JSON.
+    #[serde(with = "crate::index::mac_text")]
+    pub mac: [u8; 6],
+    /// MTU in bytes: the interface's own and what encryption adds.
+    pub mtu: u32,
+    /// Index of the other end.
+    pub peer_ifindex: u32,
 }
 
 /// One end of one circuit of a bundle.
@@ -210,6 +233,9 @@ pub struct Member {
     pub mac: [u8; 6],
     /// Index of the other end.
     pub peer_ifindex: u32,
+    /// Where the circuit is encrypted: the interface below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
 }
 
 /// A link between two nodes.
@@ -275,6 +301,8 @@ pub enum ProgramKind {
     RouteAgent,
     /// The router's configuration, version by version.
     ConfigAgent,
+    /// Keys of encrypted links.
+    KeyAgent,
     /// The plane's traffic-engineering controller.
     EbbController,
     /// A member of the lock service.
@@ -307,6 +335,14 @@ pub struct BfdSettings {
     pub interval: Duration,
     /// Packets in a row that may be missed.
     pub multiplier: u8,
+}
+
+/// Encryption of the core links (MACsec).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacsecSettings {
+    /// How long a key is used; `30s` in JSON.
+    #[serde(with = "crate::units::duration")]
+    pub rotate: Duration,
 }
 
 /// Demand floor for one ordered pair of DCs.

@@ -1,6 +1,6 @@
 //! A lab file after its checks: plain values, every default filled in, every reference resolved.
 
-use crate::lab::{Algorithms, BfdSettings, DemandFloor, Lock, SiteKind, TeSettings};
+use crate::lab::{Algorithms, BfdSettings, DemandFloor, Lock, MacsecSettings, SiteKind, TeSettings};
 use crate::units::{Capacity, Rtt};
 
 /// What the generator works from.
@@ -20,6 +20,7 @@ pub(crate) struct Spec {
     pub lock: Lock,
     pub te: TeSettings,
     pub bfd: Option<BfdSettings>,
+    pub macsec: Option<MacsecSettings>,
     pub demands: Vec<DemandFloor>,
 }
 
@@ -97,4 +98,10 @@ pub(crate) fn core_interface(site: &str, parallel: u32) -> String {
 /// Name of an interface's member, numbered from 1. No site name has the character between them.
 pub(crate) fn member_interface(interface: &str, number: u16) -> String {
     format!("{interface}_{number}")
+}
+
+/// Name of what an encrypted interface or member sits on: `ct-` in place of `to-`, so that it is no longer, and comes first
+/// wherever interfaces are in order of name.
+pub(crate) fn wire_interface(interface: &str) -> String {
+    format!("ct-{}", interface.strip_prefix("to-").unwrap_or(interface))
 }

@@ -21,6 +21,7 @@ pub mod fleet;
 pub mod grpc;
 pub mod nhg_tm;
 pub mod plan;
+pub mod program;
 pub mod rollout;
 pub mod service;
 pub mod stats;

@@ -2,7 +2,7 @@
 //!
 //! In this room: sockets that send many messages at once and report each one's fate with the kernel's own
 //! words ([`socket`]), the requests they carry and the dumps they bring back (links, addresses, neighbours,
-//! IPv6 routes, MPLS label routes, nexthop objects, policy rules, queues, nftables counters), an event
+//! IPv6 routes, MPLS label routes, nexthop objects, policy rules, queues, nftables counters, MACsec keys), an event
 //! monitor, network namespaces and their sysctls. Messages that `netlink-packet-route` can encode are built
 //! with its types; what it lacks (nexthop objects, queue options, DSCP rules, nftables rules) is encoded here.
 //! Dumps are decoded here throughout, attribute by attribute, so that an attribute which a newer kernel adds or
@@ -14,6 +14,7 @@
 pub mod addr;
 mod error;
 pub mod link;
+pub mod macsec;
 pub mod monitor;
 pub mod mpls;
 pub mod neigh;

@@ -4,8 +4,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    BondMode, BondXmitHashPolicy, InfoBond, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
-    LinkInfo as InfoAttribute, LinkMessage, Prop,
+    AfSpecInet6, AfSpecUnspec, BondMode, BondXmitHashPolicy, In6AddrGenMode, InfoBond, InfoData, InfoKind,
+    InfoVeth, LinkAttribute, LinkFlags, LinkInfo as InfoAttribute, LinkMessage, Prop,
 };
 
 use crate::wire::{self, Message};
@@ -164,6 +164,17 @@ pub fn set_up(ifindex: u32, up: bool) -> Request {
     set(ifindex, &Change { up: Some(up), ..Change::default() })
 }
 
+/// Keeps the kernel from giving a link an IPv6 address by itself: nothing is then sent on it but what a program sends. To
+/// be said before the link is up.
+pub fn silence(ifindex: u32) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = ifindex;
+    let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+    message.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]));
+    let doing = format!("keep link {ifindex} without an address");
+    Request::typed(&RouteNetlinkMessage::SetLink(message), Mode::Change, doing)
+}
+
 /// Gives a link a further name, of up to 127 bytes.
 pub fn add_altname(ifindex: u32, name: &str) -> Request {
     let mut message = LinkMessage::default();
@@ -201,9 +212,9 @@ pub struct LinkInfo {
     pub alias: Option<String>,
     /// Further names.
     pub altnames: Vec<String>,
-    /// Kind: `veth`, `bond`.
+    /// Kind: `veth`, `bond`, `macsec`.
     pub kind: Option<String>,
-    /// For a veth, the index of the other end in its own namespace.
+    /// For a veth, the index of the other end in its own namespace; for a MACsec interface, of the one below.
     pub peer_ifindex: Option<u32>,
     /// Local id of the other end's namespace, if it is another one.
     pub peer_netnsid: Option<i32>,

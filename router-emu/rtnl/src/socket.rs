@@ -13,6 +13,8 @@ use crate::{KernelError, Request, netns};
 pub const ROUTE: isize = libc::NETLINK_ROUTE as isize;
 /// Netfilter netlink, for [`crate::nft`].
 pub const NETFILTER: isize = libc::NETLINK_NETFILTER as isize;
+/// Generic netlink, for [`crate::macsec`].
+pub const GENERIC: isize = libc::NETLINK_GENERIC as isize;
 
 /// Requests per datagram: with an acknowledgement each, more of them overrun a default receive buffer.
 const MAX_MESSAGES: usize = 190;

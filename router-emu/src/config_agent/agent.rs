@@ -72,7 +72,11 @@ impl Ports for Router {
         if link.up == up {
             return Ok(false);
         }
-        self.socket.request(&rtnl::link::set_up(link.ifindex, up))?;
+        let own = rtnl::link::set_up(link.ifindex, up);
+        let secured = link.kind.as_deref() == Some("macsec");
+        // the other end sees the carrier of what an encrypted interface sits on, which must be up first and may go first
+        let wire = link.peer_ifindex.filter(|_| secured).map(|wire| rtnl::link::set_up(wire, up));
+        self.socket.all(&wire.into_iter().chain([own]).collect::<Vec<_>>())?;
         Ok(true)
     }
 }

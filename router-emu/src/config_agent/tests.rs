@@ -37,6 +37,7 @@ fn base() -> RouterConfig {
         interfaces: vec![interface("to-atn", 1002), interface("to-chi", 1003)],
         max_labels: 3,
         openr: OpenrTimers::default(),
+        macsec: None,
     }
 }
 

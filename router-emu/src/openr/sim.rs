@@ -88,6 +88,7 @@ pub fn config(node: &str, number: u8, interfaces: &[(String, u64)]) -> RouterCon
             .collect(),
         max_labels: 3,
         openr: OpenrTimers::default(),
+        macsec: None,
     }
 }
 

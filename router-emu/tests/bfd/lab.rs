@@ -128,6 +128,7 @@ impl Lab {
             max_labels: 3,
             // the links are broken again and again, and each time waited for
             openr: OpenrTimers { bfd: timers.clone(), flap_first: 0, ..OpenrTimers::default() },
+            macsec: None,
         }
     }
 

@@ -295,6 +295,7 @@ impl Node {
             interfaces: interfaces.collect(),
             max_labels: 3,
             openr: OpenrTimers { flap_first: 0, ..OpenrTimers::default() },
+            macsec: None,
         };
         std::fs::write(folder.join("router.json"), serde_json::to_vec(&config).unwrap()).unwrap();
         Self { namespace, socket, config, programs: BTreeMap::new() }

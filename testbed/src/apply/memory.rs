@@ -42,16 +42,19 @@ impl MemoryKernel {
                 let removed = self.state.nodes.remove(node).ok_or_else(|| refuse(libc::ENOENT))?;
                 let ends: BTreeSet<u32> = removed.interfaces.values().map(|i| i.ifindex).collect();
                 self.drop_ends(|i| ends.contains(&i.peer_ifindex));
+                self.drop_bare();
                 Ok(())
             }
             Change::CreateLink { a, b } => self.create_link(a, b).map_err(refuse),
             Change::CreateBond { end } => self.create_bond(end).map_err(refuse),
+            Change::CreateMacsec { end, over } => self.create_macsec(end, *over).map_err(refuse),
             Change::RemoveLink { node, ifindex, .. } => {
                 let there = self.state.nodes.get(node).is_some_and(|n| interface_at(n, *ifindex).is_some());
                 if !there {
                     return Err(refuse(libc::ENODEV));
                 }
                 self.drop_ends(|i| i.ifindex == *ifindex || i.peer_ifindex == *ifindex);
+                self.drop_bare();
                 let interfaces =
                     self.state.nodes.get_mut(node).into_iter().flat_map(|n| n.interfaces.values_mut());
                 for member in interfaces.filter(|i| i.master == Some(*ifindex)) {
@@ -98,11 +101,35 @@ impl MemoryKernel {
         Ok(())
     }
 
+    /// Creates a MACsec interface on one that is there and leaves room for what it adds.
+    fn create_macsec(&mut self, end: &EndSpec, over: u32) -> Result<(), i32> {
+        self.check_new(end)?;
+        let node = self.state.nodes.get_mut(&end.node).ok_or(libc::EINVAL)?;
+        let below = interface_at(node, over).ok_or(libc::ENODEV)?;
+        if below.mtu < end.mtu + rtnl::macsec::OVERHEAD {
+            return Err(libc::ERANGE);
+        }
+        self.insert(end, None);
+        let made = self.state.nodes.get_mut(&end.node).and_then(|n| n.interfaces.get_mut(&end.interface));
+        if let Some(made) = made {
+            (made.bond, made.over) = (false, Some(over));
+        }
+        Ok(())
+    }
+
+    /// Removes MACsec interfaces that have lost what they sat on.
+    fn drop_bare(&mut self) {
+        let there: BTreeSet<u32> =
+            self.state.nodes.values().flat_map(|n| n.interfaces.values().map(|i| i.ifindex)).collect();
+        self.drop_ends(|i| i.over.is_some_and(|wire| !there.contains(&wire)));
+    }
+
     /// Puts a new interface in its place; without a peer it is a bond.
     fn insert(&mut self, end: &EndSpec, peer: Option<&EndSpec>) {
         let interface = Interface {
             ifindex: end.ifindex,
             peer_ifindex: peer.map_or(0, |peer| peer.ifindex),
+            over: None,
             bond: peer.is_none(),
             master: None,
             mac: end.mac,
@@ -220,6 +247,12 @@ fn change_interface(node: &mut Node, change: &Change) -> Result<(), i32> {
         && !interface_at(node, *bond).ok_or(libc::ENODEV)?.bond
     {
         return Err(libc::EOPNOTSUPP);
+    }
+    let over = node.interfaces.get(&name).and_then(|i| i.over);
+    if let (Change::LinkUp { .. } | Change::JoinBond { .. }, Some(wire)) = (change, over)
+        && !interface_at(node, wire).ok_or(libc::ENODEV)?.up
+    {
+        return Err(libc::ENETDOWN);
     }
     let state = node.interfaces.get_mut(&name).ok_or(libc::ENODEV)?;
     match change {

@@ -160,6 +160,9 @@ pub fn needs(lab: &Lab) -> Vec<Feature> {
     if lab.links.iter().any(|link| link.bonded) {
         needs.push(Feature::Bonds);
     }
+    if lab.macsec.is_some() {
+        needs.push(Feature::Macsec);
+    }
     needs
 }
 
@@ -242,6 +245,7 @@ mod tests {
         assert!(needs("", ", members: 4").is_empty());
         assert_eq!(needs("lag: emulated", ", members: 4"), [Feature::Bonds]);
         assert_eq!(needs("delay: emulated", ", members: 4, lag: emulated"), [Feature::Netem, Feature::Bonds]);
+        assert_eq!(needs("macsec: {}", ""), [Feature::Macsec]);
         let (_, why) =
             decide(Wish::Auto, &[Feature::Bonds], &machine(true, true, &[Feature::Bonds])).unwrap();
         assert_eq!(why, "carrier vm: this kernel lacks link bundles (bonding)");

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{self, Kind, Machine, Wish};
 use super::features::{Features, Support};
 use super::{Carrier, apt, gc, initramfs, kernel, kvm, qemu};
+use crate::supervise::etcd;
 
 /// The whole answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub struct Report {
     pub features: Features,
     /// What guests need: name, and what was found or what is missing.
     pub guest: BTreeMap<String, Found>,
+    /// Programs of others that some labs need.
+    pub programs: BTreeMap<String, Found>,
     /// By kind of lab.
     pub labs: Vec<LabKind>,
     /// What dead labs left.
@@ -69,16 +72,22 @@ pub fn report(state_root: &Path) -> Report {
         cpus: qemu::cpus(),
         features: machine.features,
         guest: guest(),
+        programs: programs(),
         labs,
         leftovers: gc::find(state_root).iter().map(ToString::to_string).collect(),
     }
 }
 
+fn found(result: Result<String, String>) -> Found {
+    let ok = result.is_ok();
+    Found { ok, detail: result.unwrap_or_else(|why| why) }
+}
+
+fn programs() -> BTreeMap<String, Found> {
+    BTreeMap::from([("etcd".to_owned(), found(etcd::installed().map(str::to_owned)))])
+}
+
 fn guest() -> BTreeMap<String, Found> {
-    let of = |result: Result<String, String>| match result {
-        Ok(detail) => Found { ok: true, detail },
-        Err(detail) => Found { ok: false, detail },
-    };
     let qemu = qemu::version().map_err(|e| e.to_string());
     let busybox = initramfs::static_busybox().map(|p| p.display().to_string()).map_err(|e| e.to_string());
     let kernel = match kernel::cached() {
@@ -103,7 +112,7 @@ fn guest() -> BTreeMap<String, Found> {
     };
     [("QEMU", qemu), ("busybox", busybox), ("kernel", kernel), ("KVM", kvm)]
         .into_iter()
-        .map(|(name, result)| (name.to_owned(), of(result)))
+        .map(|(name, result)| (name.to_owned(), found(result)))
         .collect()
 }
 
@@ -131,9 +140,15 @@ impl Report {
             );
         }
         let _ = writeln!(text, "\nfor guests");
-        for (name, found) in &self.guest {
-            let _ = writeln!(text, "{name:<10} {:<4} {}", if found.ok { "ok" } else { "no" }, found.detail);
-        }
+        let rows = |text: &mut String, rows: &BTreeMap<String, Found>| {
+            for (name, found) in rows {
+                let _ =
+                    writeln!(text, "{name:<10} {:<4} {}", if found.ok { "ok" } else { "no" }, found.detail);
+            }
+        };
+        rows(&mut text, &self.guest);
+        let _ = writeln!(text, "\nfor single labs");
+        rows(&mut text, &self.programs);
         let _ = writeln!(text, "\n--carrier auto");
         for lab in &self.labs {
             let _ = writeln!(text, "{:<10} {}", lab.kind.name(), lab.reason);

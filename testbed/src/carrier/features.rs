@@ -32,6 +32,8 @@ pub enum Feature {
     Netem,
     /// Bundles of links (bonding).
     Bonds,
+    /// Encrypted links (MACsec).
+    Macsec,
     /// nftables.
     Nftables,
     /// Filters that lose, refuse and mark packets of connections.
@@ -44,7 +46,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::MplsRoutes,
         Self::MplsEncap,
         Self::DscpMaskRules,
@@ -53,6 +55,7 @@ impl Feature {
         Self::Prio,
         Self::Netem,
         Self::Bonds,
+        Self::Macsec,
         Self::Nftables,
         Self::Filters,
         Self::SoftRoce,
@@ -68,6 +71,7 @@ impl Feature {
             Self::Prio => "sch_prio",
             Self::Netem => "sch_netem",
             Self::Bonds => "bonding",
+            Self::Macsec => "macsec",
             Self::Nftables => "nf_tables",
             Self::Filters => "nft_reject_inet",
             Self::SoftRoce => "rdma_rxe",
@@ -87,6 +91,7 @@ impl fmt::Display for Feature {
             Self::Prio => "priority queues",
             Self::Netem => "link delay (netem)",
             Self::Bonds => "link bundles (bonding)",
+            Self::Macsec => "link encryption (MACsec)",
             Self::Nftables => "nftables",
             Self::Filters => "connection filters",
             Self::SoftRoce => "Soft-RoCE in namespaces",
@@ -184,6 +189,7 @@ fn in_namespace(ns: BorrowedFd<'_>) -> Result<Tries, KernelError> {
     let bond =
         rtnl::link::LinkEnd { netns: ns, name: "bundle", ifindex: 77, mac: [2, 0, 0, 0, 0, 1], mtu: 9216 };
     tries.insert(Feature::Bonds, socket.request(&rtnl::link::create_bond(&bond)));
+    tries.insert(Feature::Macsec, crate::apply::linux::try_macsec(ns, &mut socket));
     let object = |id, labels| nexthop::Object { id, protocol: 4, oif: LO, gateway: None, labels };
     let group = nexthop::Group::equal(2, 4, [1]);
     let done = socket

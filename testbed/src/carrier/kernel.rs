@@ -25,7 +25,7 @@ const SUITE: &str = "trixie-backports";
 const PACKAGE: &str = "linux-image-amd64";
 const PREFIXES: &[&str] = &["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
 /// Counts up when what is kept in the cache changes shape.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A kernel ready to boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

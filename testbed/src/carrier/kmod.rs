@@ -29,6 +29,7 @@ pub const NAMES: &[&str] = &[
     "tun",
     "vxlan",
     "bonding",
+    "macsec",
     "8021q",
     "ip_gre",
     "ip6_gre",
@@ -61,7 +62,7 @@ pub const GUEST_BASE: &[&str] = &["veth", "sch_tbf", "sch_prio", "nf_tables"];
 /// What a label-switched backbone needs on top.
 pub const WAN: &[&str] = &["mpls_router", "mpls_iptunnel", "cls_bpf"];
 /// What single labs ask for; the supervisor loads what theirs does.
-pub const SINGLE: &[&str] = &["sch_netem", "bonding"];
+pub const SINGLE: &[&str] = &["sch_netem", "bonding", "macsec"];
 /// What a training fabric needs on top.
 pub const FABRIC: &[&str] = &["rdma_rxe", "ib_uverbs", "sch_netem", "sch_htb", "cls_u32", "cls_bpf"];
 

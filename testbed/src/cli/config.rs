@@ -17,7 +17,7 @@ use crate::selection::nodes;
 
 /// `config show | push | confirm | rollback | history`.
 pub async fn config(global: &Global, action: ConfigAction) -> anyhow::Result<u8> {
-    let running = Running::find(global)?;
+    let running = Running::find_answering(global).await?;
     let lab = running.lab().await?;
     let (routers, verb, look): (_, _, fn(&Value) -> String) = match action {
         ConfigAction::Show { routers, version } => (routers, ConfigVerb::Show { version }, shown),

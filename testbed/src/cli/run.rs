@@ -53,7 +53,7 @@ pub async fn run(global: &Global, args: RunArgs) -> anyhow::Result<u8> {
             break;
         }
         let own = attend(global, &args, &group)?;
-        let outcome = run_group(global, &args, &group, &runs, &mut done).await;
+        let outcome = run_group(global, &args, (&group, own), &runs, &mut done).await;
         interrupted = !matches!(outcome, Ok(false));
         let keep =
             args.keep || (args.keep_on_failure && done.iter().any(|run| run.outcome >= Outcome::Failed));
@@ -258,7 +258,7 @@ fn lab_source(group: &Group) -> anyhow::Result<String> {
 async fn run_group(
     global: &Global,
     args: &RunArgs,
-    group: &Group,
+    (group, own): (&Group, bool),
     runs: &Runs,
     done: &mut Vec<Run>,
 ) -> anyhow::Result<bool> {
@@ -270,6 +270,8 @@ async fn run_group(
             let mut run = carry_out(global, &running, one).await?;
             keep(global, &running, runs, &mut run).await?;
             let interrupted = run.reason.as_deref() == Some("interrupted");
+            let whole =
+                run.began_ns != 0 && run.steps.last().is_some_and(|step| step.outcome < Outcome::Failed);
             let good = run.outcome < Outcome::Failed;
             let last = good || interrupted || attempt == args.retry;
             if last {
@@ -277,6 +279,12 @@ async fn run_group(
             }
             if interrupted {
                 return Ok(true);
+            }
+            // what a lab does that is not whole says nothing about the next scenario
+            if !whole && own && !args.keep_on_failure {
+                show::complain(format!("lab {} is not whole, and is brought up anew", group.lab.name));
+                verb(&["--quiet", "--name", &group.lab.name, "down"])?;
+                attend(global, args, group)?;
             }
             if last {
                 break;
@@ -302,7 +310,16 @@ async fn carry_out(global: &Global, running: &Running, one: &Loaded) -> anyhow::
         Connection::open(&running.endpoint, &running.token, Request::Run { scenario }).await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut run = Run { title: one.scenario.title.clone(), lab: running.name.clone(), ..Run::default() };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    // what is known of a run that never begins
+    let mut run = Run {
+        version: scenario::record::VERSION,
+        title: one.scenario.title.clone(),
+        lab: running.name.clone(),
+        seed: one.scenario.seed,
+        began_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        ..Run::default()
+    };
     let mut teller = Teller { quiet: global.quiet, paint: show::Paint::of_stderr(), open: BTreeMap::new() };
     teller.title(&run);
     loop {

@@ -21,7 +21,7 @@ pub struct Action {
     pub fresh: bool,
 }
 
-/// One end of a link to be created, or a bond.
+/// One end of a link to be created, a bond, or a MACsec interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSpec {
     /// Node.
@@ -75,6 +75,8 @@ pub enum Change {
     CreateLink { a: EndSpec, b: EndSpec },
     /// Create a bond without members.
     CreateBond { end: EndSpec },
+    /// Create a MACsec interface without keys on another one, which stays silent but for it.
+    CreateMacsec { end: EndSpec, over: u32 },
     /// Make an interface a member of a bond, mark it, and leave it up or down.
     JoinBond { node: String, interface: String, ifindex: u32, bond: u32, up: bool },
     /// Put the owner's mark on an interface.
@@ -175,7 +177,9 @@ impl Change {
             Self::RemoveNamespace { .. } => Phase::RemoveNamespaces,
             Self::CreateNamespace { .. } => Phase::CreateNamespaces,
             Self::RepairLoopback { .. } | Self::SetSysctl { .. } => Phase::Settings,
-            Self::CreateLink { .. } | Self::CreateBond { .. } => Phase::CreateLinks,
+            Self::CreateLink { .. } | Self::CreateBond { .. } | Self::CreateMacsec { .. } => {
+                Phase::CreateLinks
+            }
             Self::JoinBond { .. } | Self::MarkLink { .. } | Self::SetMtu { .. } | Self::LinkUp { .. } => {
                 Phase::Links
             }
@@ -190,7 +194,9 @@ impl Change {
     /// The node concerned; the `a` end's for a link to be created.
     pub fn node(&self) -> &str {
         match self {
-            Self::CreateLink { a: end, .. } | Self::CreateBond { end } => &end.node,
+            Self::CreateLink { a: end, .. } | Self::CreateBond { end } | Self::CreateMacsec { end, .. } => {
+                &end.node
+            }
             Self::RemoveLabel { node, .. }
             | Self::RemoveRoute { node, .. }
             | Self::RemoveNeighbour { node, .. }
@@ -251,6 +257,9 @@ impl fmt::Display for Change {
                 write!(f, "link {a} (index {}) -- {b} (index {}), MTU {}", a.ifindex, b.ifindex, a.mtu)
             }
             Self::CreateBond { end } => write!(f, "bond {end} (index {}), MTU {}", end.ifindex, end.mtu),
+            Self::CreateMacsec { end, over } => {
+                write!(f, "MACsec {end} (index {}) over index {over}, MTU {}", end.ifindex, end.mtu)
+            }
             Self::JoinBond { node, interface, bond, up, .. } => {
                 let down = if *up { "" } else { ", down" };
                 write!(f, "interface {node}:{interface} member of index {bond}{down}")

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
-use topologies::lab::{Interface as LabInterface, Lab, Member, Node as LabNode, Role};
+use topologies::lab::{Interface as LabInterface, Lab, Member, Node as LabNode, Role, Wire};
 
 use super::faults::Faults;
 use super::impair::Impairment;
@@ -67,12 +67,14 @@ pub struct Options {
     pub bonds: bool,
     /// Filters of connections.
     pub filters: bool,
+    /// Encrypted links; without them a link is not.
+    pub macsec: bool,
 }
 
 impl Options {
     /// Everything that a lab can ask for.
     pub const fn full() -> Self {
-        Self { mpls: true, bands: true, delay: true, bonds: true, filters: true }
+        Self { mpls: true, bands: true, delay: true, bonds: true, filters: true, macsec: true }
     }
 
     /// Everything but label switching.
@@ -82,7 +84,7 @@ impl Options {
 
     /// Addresses, routes and rates only: what any kernel has.
     pub const fn basic() -> Self {
-        Self { mpls: false, bands: false, delay: false, bonds: false, filters: false }
+        Self { mpls: false, bands: false, delay: false, bonds: false, filters: false, macsec: false }
     }
 }
 
@@ -119,10 +121,14 @@ pub fn desired(lab: &Lab, faults: &Faults, options: Options) -> State {
             let up = !(state.blank || near && faults.cut.contains(&interface.link));
             let mut wanted = wanted_interface(interface, peer, up, options);
             wanted.queue = hurt(lab, &node.name, interface, wanted.queue, faults, options);
+            let wire = interface.wire.iter().filter(|_| options.macsec);
+            state.interfaces.extend(wire.map(|wire| (wire.name.clone(), wanted_wire(wire, up))));
             state.interfaces.insert(interface.name.clone(), wanted);
             for (number, member) in (1..).zip(members) {
                 let up = !(state.blank || near && faults.is_member_cut(&interface.link, number));
-                state.interfaces.insert(member.name.clone(), wanted_member(interface, member, up));
+                let wire = member.wire.iter().filter(|_| options.macsec);
+                state.interfaces.extend(wire.map(|wire| (wire.name.clone(), wanted_wire(wire, up))));
+                state.interfaces.insert(member.name.clone(), wanted_member(interface, member, up, options));
             }
         }
         if options.filters && node.role == Role::Host {
@@ -185,12 +191,15 @@ fn broken_connections(lab: &Lab, node: &LabNode, state: &mut Node, faults: &Faul
 /// Takes backbone interfaces out of service that their routers' configurations keep down: node, interface.
 pub fn shut(state: &mut State, interfaces: &BTreeSet<(String, String)>) {
     for (node, name) in interfaces {
-        let interface = state.nodes.get_mut(node).and_then(|node| node.interfaces.get_mut(name));
-        let Some(interface) = interface else { continue };
+        let Some(node) = state.nodes.get_mut(node) else { continue };
+        let Some(interface) = node.interfaces.get_mut(name) else { continue };
         interface.up = false;
         // as for a cut
         interface.neighbours.clear();
         interface.addresses.retain(|address| !address.addr().is_unicast_link_local());
+        // the other end sees it by the carrier, which is the wire's
+        let over = interface.over;
+        node.interfaces.values_mut().filter(|i| Some(i.ifindex) == over).for_each(|wire| wire.up = false);
     }
 }
 
@@ -220,6 +229,7 @@ fn wanted_interface(
     let mut addresses: BTreeSet<Ipv6Net> = interface.addresses.iter().copied().collect();
     let mut neighbours = BTreeMap::new();
     let bond = options.bonds && !interface.members.is_empty();
+    let over = interface.wire.as_ref().filter(|_| options.macsec && !bond).map(|wire| wire.ifindex);
     // The kernel drops both when the interface goes down, and gives neither back.
     if up {
         addresses.extend(Ipv6Net::new(interface.link_local, LINK_LOCAL_LENGTH));
@@ -230,7 +240,8 @@ fn wanted_interface(
     }
     Interface {
         ifindex: interface.ifindex,
-        peer_ifindex: peer.filter(|_| !bond).map_or(0, |p| p.ifindex),
+        peer_ifindex: peer.filter(|_| !bond && over.is_none()).map_or(0, |p| p.ifindex),
+        over,
         bond,
         master: None,
         mac: Mac(interface.mac),
@@ -245,14 +256,31 @@ fn wanted_interface(
 }
 
 /// One member of a bond: everything but the wire is the bond's.
-fn wanted_member(bond: &LabInterface, member: &Member, up: bool) -> Interface {
+fn wanted_member(bond: &LabInterface, member: &Member, up: bool, options: Options) -> Interface {
+    let over = member.wire.as_ref().filter(|_| options.macsec).map(|wire| wire.ifindex);
     Interface {
-        ifindex: member.ifindex,
-        peer_ifindex: member.peer_ifindex,
-        bond: false,
+        peer_ifindex: if over.is_some() { 0 } else { member.peer_ifindex },
+        over,
         master: Some(bond.ifindex),
-        mac: Mac(member.mac),
-        mtu: bond.mtu,
+        ..bare(member.ifindex, member.mac, bond.mtu, up)
+    }
+}
+
+/// What an encrypted interface sits on. It goes up and down with it: that is how the other end sees it.
+fn wanted_wire(wire: &Wire, up: bool) -> Interface {
+    Interface { peer_ifindex: wire.peer_ifindex, ..bare(wire.ifindex, wire.mac, wire.mtu, up) }
+}
+
+/// An interface that carries frames and nothing else.
+fn bare(ifindex: u32, mac: [u8; 6], mtu: u32, up: bool) -> Interface {
+    Interface {
+        ifindex,
+        peer_ifindex: 0,
+        over: None,
+        bond: false,
+        master: None,
+        mac: Mac(mac),
+        mtu,
         marked: true,
         up,
         addresses: BTreeSet::new(),

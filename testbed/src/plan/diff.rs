@@ -68,19 +68,30 @@ impl Diff<'_> {
         for (name, node) in &observed.nodes {
             let stays = desired.nodes.contains_key(name);
             for (interface, found) in &node.interfaces {
+                // goes with what it sits on, which comes before it in order of name
+                if found.over.is_some_and(|wire| gone.contains(&wire)) {
+                    gone.insert(found.ifindex);
+                    continue;
+                }
                 let wanted = desired.nodes.get(name).and_then(|n| n.interfaces.get(interface));
                 let Some(reason) = why_removed(wanted, found) else { continue };
                 let peer = places.get(&found.peer_ifindex);
-                let peer_stays =
-                    !found.bond && peer.is_none_or(|(node, _)| desired.nodes.contains_key(*node));
+                let pair = !found.bond && found.over.is_none();
+                let peer_stays = pair && peer.is_none_or(|(node, _)| desired.nodes.contains_key(*node));
                 let fresh = !gone.contains(&found.ifindex);
-                gone.extend([found.ifindex, found.peer_ifindex]);
+                gone.insert(found.ifindex);
+                gone.extend(pair.then_some(found.peer_ifindex));
                 if fresh && (stays || peer_stays) {
                     let (node, interface, ifindex) = (name.clone(), interface.clone(), found.ifindex);
                     self.push(Change::RemoveLink { node, interface, ifindex }, reason);
                 }
             }
         }
+        // a pair that goes by its later end takes what sits on the earlier one along
+        let all = observed.nodes.values().flat_map(|node| node.interfaces.values());
+        let along: Vec<u32> =
+            all.filter(|i| i.over.is_some_and(|wire| gone.contains(&wire))).map(|i| i.ifindex).collect();
+        gone.extend(along);
         gone
     }
 
@@ -101,6 +112,12 @@ impl Diff<'_> {
                 if wanted.bond && there.is_none_or(|n| !n.interfaces.contains_key(name)) {
                     let end = spec(node, name, wanted);
                     self.push(Change::CreateBond { end }, "in the lab, not on the machine");
+                }
+                if let Some(over) =
+                    wanted.over.filter(|_| there.is_none_or(|n| !n.interfaces.contains_key(name)))
+                {
+                    let end = spec(node, name, wanted);
+                    self.push(Change::CreateMacsec { end, over }, "in the lab, not on the machine");
                 }
                 // Each pair once: from the end that comes first by name.
                 let Some((peer_node, peer_name)) = places.get(&wanted.peer_ifindex).copied() else {
@@ -317,6 +334,11 @@ fn why_removed(wanted: Option<&Interface>, found: &Interface) -> Option<String> 
         Some(format!("its index is {}, wanted {}", found.ifindex, wanted.ifindex))
     } else if wanted.mac != found.mac {
         Some(format!("its hardware address is {}, wanted {}", found.mac, wanted.mac))
+    } else if wanted.over != found.over {
+        let how = |over: Option<u32>| {
+            over.map_or("not encrypted".to_owned(), |o| format!("encrypted over index {o}"))
+        };
+        Some(format!("it is {}, wanted {}", how(found.over), how(wanted.over)))
     } else if wanted.peer_ifindex != found.peer_ifindex {
         Some(format!("its other end has index {}, wanted {}", found.peer_ifindex, wanted.peer_ifindex))
     } else {

@@ -65,6 +65,7 @@ impl Change {
             | Self::SetNeighbour { .. }
             | Self::AddRoute { .. }
             | Self::SetQueue { .. }
+            | Self::CreateMacsec { .. }
             | Self::SetLabel { .. } => Sign::Add,
         }
     }

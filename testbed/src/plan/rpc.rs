@@ -42,7 +42,7 @@ pub fn ports(lab: &Lab, node: &str, program: &str) -> Vec<u16> {
         ProgramKind::Openr => vec![OPENR_PORT],
         ProgramKind::Etcd => vec![CLIENT_PORT, ETCD_PEER_PORT],
         ProgramKind::NhgTm => lab.matrices_on(node).map(|plane| NHG_TM_PORT + u16::from(plane)).collect(),
-        ProgramKind::Bird | ProgramKind::EbbController => Vec::new(),
+        ProgramKind::Bird | ProgramKind::EbbController | ProgramKind::KeyAgent => Vec::new(),
     }
 }
 

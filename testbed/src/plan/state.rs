@@ -101,13 +101,16 @@ impl fmt::Display for Filter {
     }
 }
 
-/// One end of a veth pair, or a bond of such ends.
+/// One end of a veth pair, a bond of such ends, or a MACsec interface on one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Index, unique in the lab.
     pub ifindex: u32,
-    /// Index of the other end, which identifies it; 0 for a bond, which has none.
+    /// Index of the other end, which identifies it; 0 for a bond and a MACsec interface, which have none.
     pub peer_ifindex: u32,
+    /// Index of the interface that a MACsec interface sits on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<u32>,
     /// Whether it is a bond.
     pub bond: bool,
     /// Index of the bond that it is a member of.

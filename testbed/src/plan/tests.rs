@@ -150,6 +150,41 @@ fn a_cut_member_costs_itself_and_the_rate_of_its_bundle() {
     assert_eq!(diff(&whole, &hurt).actions.len(), 3);
 }
 
+/// Labs with and without encryption, whole and hurt, each made of each other in a kernel that refuses what Linux would.
+#[test]
+fn encrypted_links_come_and_go_and_are_cut() {
+    use crate::apply::memory::MemoryKernel;
+    use crate::apply::{Kernel as _, Scope};
+
+    let bundle = SMALL.replace("400G, rtt: 20ms", "400G, rtt: 20ms, members: 2, lag: emulated");
+    let secured = bundle.replace("planes: 1", "planes: 1\nmacsec: {}");
+    let mut hurt = Faults::cut(["eb01.chi--eb01.prn"]);
+    hurt.set_member("eb01.chi--eb01.lla", 2, true);
+    let states: Vec<State> = [&bundle, &secured]
+        .into_iter()
+        .flat_map(|text| [Faults::default(), hurt.clone()].map(|f| desired(&lab(text), &f, Options::full())))
+        .collect();
+    let chi = &states[3].nodes["eb01.chi"].interfaces;
+    for (name, up) in
+        [("ct-prn", false), ("to-prn", false), ("ct-lla_1", true), ("to-lla_2", false), ("ct-lla_2", false)]
+    {
+        assert_eq!(chi[name].up, up, "{name}");
+    }
+    assert!(chi["to-lla"].bond && chi["to-lla"].over.is_none());
+    assert_eq!(chi["to-lla_1"].over, Some(chi["ct-lla_1"].ifindex));
+    assert_eq!(chi["ct-lla_1"].mtu, chi["to-lla_1"].mtu + rtnl::macsec::OVERHEAD);
+    for from in &states {
+        for to in &states {
+            let mut kernel = MemoryKernel::new();
+            for state in [from, to] {
+                let plan = diff(state, &kernel.observe(&Scope::all()).unwrap());
+                kernel.apply(&plan, &mut |_| ()).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+                assert_eq!(&kernel.state, state);
+            }
+        }
+    }
+}
+
 #[test]
 fn another_round_trip_time_costs_the_two_delays() {
     let lab = lab(SMALL);

@@ -568,9 +568,11 @@ impl Engine {
         let watched = self.look_at_watches(true).await;
         halt = halt.or(watched);
         let interrupted = halt.as_ref().is_some_and(|halt| halt.reason == "interrupted");
-        let back = self.put_back(lab, began, interrupted).await;
-        halt = halt.or(back.err());
-        self.observer.sample_once().await;
+        if self.observer.has_begun() {
+            let back = self.put_back(lab, began, interrupted).await;
+            halt = halt.or(back.err());
+            self.observer.sample_once().await;
+        }
         background.abort_all();
         self.observer.stop();
         let unexpected = self.unexpected();

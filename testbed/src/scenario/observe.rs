@@ -86,6 +86,11 @@ impl Observer {
         });
     }
 
+    /// Whether the run has begun.
+    pub fn has_begun(&self) -> bool {
+        self.began_ns.load(Ordering::Relaxed) != 0
+    }
+
     /// Ends what goes on by itself.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);

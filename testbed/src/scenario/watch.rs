@@ -67,6 +67,11 @@ impl Engine {
         let mut halt = None;
         self.watches.list().retain_mut(|watch| {
             let seen = watch.condition.ask(&facts);
+            // a packet that is merely late looks lost until its traffic has ended
+            let final_only = watch.condition.needs().traffic && watch.how == Check::Never;
+            if final_only && !at_end {
+                return true;
+            }
             let over = at_end || (watch.until_ns != 0 && now >= watch.until_ns);
             let outcome = match (watch.how, seen.holds) {
                 (Check::Never, Holds::Yes) => Outcome::Failed,

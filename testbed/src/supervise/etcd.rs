@@ -11,10 +11,23 @@ use super::files::run_dir;
 
 /// Where Debian puts it.
 const PROGRAM: &str = "/usr/bin/etcd";
+/// The package that brings it.
+const PACKAGE: &str = "etcd-server";
+
+/// Where etcd is on this machine.
+///
+/// # Errors
+/// It is not; the message says what to install.
+pub fn installed() -> Result<&'static str, String> {
+    let there = Path::new(PROGRAM).exists();
+    there.then_some(PROGRAM).ok_or_else(|| {
+        format!("{PROGRAM} is not there: labs with `lock: etcd` need `apt-get install {PACKAGE}`")
+    })
+}
 
 /// The package that is missing on this machine for this lab, if any.
 pub fn missing(lab: &Lab) -> Option<&'static str> {
-    (!lab.etcd_members().is_empty() && !Path::new(PROGRAM).exists()).then_some("etcd-server")
+    (!lab.etcd_members().is_empty() && !Path::new(PROGRAM).exists()).then_some(PACKAGE)
 }
 
 /// Where a host's member keeps its data.

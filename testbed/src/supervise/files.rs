@@ -12,7 +12,7 @@ use router_emu::config_agent::journal::Journal;
 use topologies::lab::{Lab, Node, ProgramKind, Role, SiteKind};
 
 use super::programs::ProgramSpec;
-use super::{controller, etcd};
+use super::{controller, etcd, keys};
 use crate::api::protocol::ProgramChange;
 use crate::bird;
 use crate::plan::bonded_members;
@@ -61,6 +61,7 @@ pub fn router_config(lab: &Lab, node: &Node) -> RouterConfig {
         max_labels: lab.te.max_labels,
         // shortest paths can wait until the repair of label-switched paths is through: they only carry what has none
         openr: OpenrTimers { spf_min: 60, hello: hello(lab), bfd: bfd_timers(lab), ..OpenrTimers::default() },
+        macsec: keys::config(lab, node),
     }
 }
 
@@ -90,6 +91,7 @@ fn kind_name(kind: ProgramKind) -> &'static str {
         ProgramKind::LspAgent => "lsp-agent",
         ProgramKind::RouteAgent => "route-agent",
         ProgramKind::ConfigAgent => "config-agent",
+        ProgramKind::KeyAgent => "key-agent",
         ProgramKind::EbbController => "ebb-controller",
         ProgramKind::Etcd => "etcd",
         ProgramKind::NhgTm => "nhg-tm",
@@ -100,7 +102,11 @@ fn kind_name(kind: ProgramKind) -> &'static str {
 fn niceness(kind: ProgramKind) -> i32 {
     match kind {
         ProgramKind::Openr | ProgramKind::LspAgent => -10,
-        ProgramKind::FibAgent | ProgramKind::RouteAgent | ProgramKind::Bird | ProgramKind::Etcd => -5,
+        ProgramKind::FibAgent
+        | ProgramKind::RouteAgent
+        | ProgramKind::KeyAgent
+        | ProgramKind::Bird
+        | ProgramKind::Etcd => -5,
         ProgramKind::EbbController | ProgramKind::NhgTm | ProgramKind::ConfigAgent => 0,
     }
 }
@@ -170,7 +176,8 @@ fn prepare(
         | ProgramKind::FibAgent
         | ProgramKind::LspAgent
         | ProgramKind::RouteAgent
-        | ProgramKind::ConfigAgent => {
+        | ProgramKind::ConfigAgent
+        | ProgramKind::KeyAgent => {
             let config = router_config(lab, node);
             let path = dir.join("router.json");
             let argv = vec![text(&bin.join(name)), "--config".into(), text(&path)];
@@ -184,6 +191,10 @@ fn prepare(
 /// The part of the router's configuration that makes a program start again when it changes. What may change while the
 /// router runs is told by the config-agent, which takes a changed base over when it starts.
 fn what_it_reads(kind: ProgramKind, mut config: RouterConfig) -> RouterConfig {
+    // openr takes over no configuration with other interfaces than those that it started with
+    if !matches!(kind, ProgramKind::ConfigAgent | ProgramKind::KeyAgent | ProgramKind::Openr) {
+        config.macsec = None;
+    }
     if kind != ProgramKind::ConfigAgent {
         config.openr = OpenrTimers::default();
         for interface in &mut config.interfaces {
@@ -270,6 +281,7 @@ pub fn write(lab: &Lab, state: &StateDir, drained: &dyn Fn(u8) -> bird::Drain) -
         }
     }
     etcd::prepare(lab)?;
+    keys::write(lab)?;
     for prepared in prepare_all(lab, state)? {
         for (path, text) in prepared.files {
             replace(&path, &text)?;

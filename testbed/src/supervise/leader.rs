@@ -16,6 +16,8 @@ use crate::failure::{Code, Failure};
 
 /// Longest wait for a leader: a lease that nobody renews runs out meanwhile, and another replica takes the lead.
 const ELECTION: Duration = Duration::from_secs(20);
+/// Longest wait for a cycle: those of the largest labs take seconds, and an agent that is silent costs its deadline.
+const CYCLE: Duration = Duration::from_secs(120);
 /// Distance between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -100,8 +102,18 @@ fn nobody(plane: u8, views: &[View]) -> Failure {
 /// Runs a cycle of a plane's controller now.
 ///
 /// # Errors
-/// No leader, or one that does not answer.
+/// No leader, or one that does not answer in time.
 pub async fn cycle(lab: &Lab, plane: u8, with_mesh: bool) -> anyhow::Result<ControllerState> {
+    let late = |_| {
+        let message = format!("no controller of plane {plane} has finished a cycle in {} s", CYCLE.as_secs());
+        Failure::new(Code::TimedOut, message)
+            .hint("`testbed status` shows which controllers run, `testbed logs HOST/PROGRAM` what they say")
+    };
+    tokio::time::timeout(CYCLE, cycle_of_leader(lab, plane, with_mesh)).await.map_err(late)?
+}
+
+/// The same without an end.
+async fn cycle_of_leader(lab: &Lab, plane: u8, with_mesh: bool) -> anyhow::Result<ControllerState> {
     loop {
         let leader = find(lab, plane).await?;
         match leader.client().run_cycle(RunCycleRequest { with_mesh }).await {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use router_emu::agent::Urgency;
-use topologies::lab::{Lab, Link, LinkKind};
+use topologies::lab::{Lab, Link, LinkKind, Member, Wire};
 use topologies::units::Rtt;
 
 use super::events::monotonic_ns;
@@ -155,13 +155,20 @@ fn check_member(link: &Link, number: u16) -> anyhow::Result<()> {
     Err(Failure::new(Code::Usage, message).hint(hint).into())
 }
 
-/// The interfaces that a change takes down, as (node, index): a link ends with all its members.
+/// The interfaces that a change takes down, as (node, index): a link ends with all its members, and each of them with what
+/// its frames travel on, by which the other end sees it.
 fn taken_down(lab: &Lab, link: &Link, change: &LinkChange) -> anyhow::Result<Vec<(String, u32)>> {
     let interface = lab.end(&link.a).context("a link without an end")?;
-    let members = (1..).zip(&interface.members);
+    let wire = |wire: &Option<Wire>| wire.as_ref().map(|wire| wire.ifindex);
+    let member = |m: &Member| wire(&m.wire).into_iter().chain([m.ifindex]);
+    let members = interface.members.iter();
     let down: Vec<u32> = match *change {
-        LinkChange::Cut => members.map(|(_, m)| m.ifindex).chain([interface.ifindex]).collect(),
-        LinkChange::CutMember(cut) => members.filter(|(n, _)| *n == cut).map(|(_, m)| m.ifindex).collect(),
+        LinkChange::Cut => {
+            members.flat_map(member).chain(wire(&interface.wire)).chain([interface.ifindex]).collect()
+        }
+        LinkChange::CutMember(cut) => {
+            (1..).zip(members).filter(|(n, _)| *n == cut).flat_map(|(_, m)| member(m)).collect()
+        }
         _ => Vec::new(),
     };
     Ok(down.into_iter().map(|index| (link.a.node.clone(), index)).collect())

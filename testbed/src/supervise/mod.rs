@@ -15,6 +15,7 @@ pub mod fabric;
 mod faults;
 pub mod files;
 pub mod handle;
+mod keys;
 pub mod leader;
 mod life;
 pub mod links;

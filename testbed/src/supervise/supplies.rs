@@ -76,6 +76,7 @@ fn missing(needs: &[Feature], options: Options) -> Option<Feature> {
         Feature::Netem => !options.delay,
         Feature::Bonds => !options.bonds,
         Feature::Filters => !options.filters,
+        Feature::Macsec => !options.macsec,
         _ => false,
     })
 }

@@ -12,8 +12,8 @@ mod sites;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::file::{BfdEntry, LabFile, ReservedEntry, TeEntry};
-use crate::lab::{BfdSettings, SiteKind, TeSettings};
+use crate::file::{BfdEntry, LabFile, MacsecEntry, ReservedEntry, TeEntry};
+use crate::lab::{BfdSettings, MacsecSettings, SiteKind, TeSettings};
 use crate::parse::At;
 use crate::problem::{Errors, Problem};
 use crate::report::Report;
@@ -52,6 +52,7 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     links::check_member_names(&mut report, &links);
     let te = te(&mut report, file.te.0.as_ref());
     let bfd = file.bfd.0.as_ref().map(|entry| bfd(&mut report, entry));
+    let macsec = file.macsec.0.as_ref().map(|entry| macsec(&mut report, entry));
     let demands = demands::check(&mut report, file, &known, &sites);
     if report.is_clean() {
         links::warn_about_islands(&mut report, file, *place, &sites, &links);
@@ -59,7 +60,20 @@ pub(crate) fn check(file: &At<LabFile>, file_name: &str) -> Result<(Spec, Vec<Pr
     let warnings = report.finish()?;
     let links = links.into_iter().map(|link| link.spec).collect();
     Ok((
-        Spec { name, divisor, emulate_delay, sites, links, controllers, replicas, lock, te, bfd, demands },
+        Spec {
+            name,
+            divisor,
+            emulate_delay,
+            sites,
+            links,
+            controllers,
+            replicas,
+            lock,
+            te,
+            bfd,
+            macsec,
+            demands,
+        },
         warnings,
     ))
 }
@@ -83,6 +97,20 @@ fn bfd(report: &mut Report<'_>, entry: &BfdEntry) -> BfdSettings {
     }
     let multiplier = report.whole(&entry.multiplier, "multiplier of bfd", 3);
     BfdSettings { interval, multiplier: u8::try_from(multiplier).unwrap_or(u8::MAX) }
+}
+
+fn macsec(report: &mut Report<'_>, entry: &MacsecEntry) -> MacsecSettings {
+    let mut rotate = Duration::from_secs(30);
+    if let Some(period) = report.read_given(&entry.rotate, "rotation of macsec keys") {
+        rotate = period.into();
+        if let Some(text) = &entry.rotate.0
+            && !(Duration::from_secs(1)..=Duration::from_hours(1)).contains(&rotate)
+        {
+            let message = format!("rotation {} of macsec keys is out of range", text.raw);
+            report.error(text.place, message, "from 1s to 3600s");
+        }
+    }
+    MacsecSettings { rotate }
 }
 
 fn te(report: &mut Report<'_>, entry: Option<&TeEntry>) -> TeSettings {

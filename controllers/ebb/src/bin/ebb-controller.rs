@@ -1,15 +1,14 @@
 //! The controller of one EBB plane.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
 use ebb::config::{ControllerConfig, LockConfig};
 use ebb::controller::Controller;
 use ebb::drains::Drains;
 use ebb::fence::etcd::Etcd;
 use ebb::fence::{FileLock, LeasedLock, Lock};
 use ebb::grpc::GrpcAgents;
+use ebb::program;
 use ebb::service::Service;
 use ebb::stats::StatsSink;
 use router_emu::{agent, rpc};
@@ -19,19 +18,10 @@ use tonic::transport::Server;
 /// Requests for cycles that may wait.
 const WAITING: usize = 8;
 
-/// Controller of one EBB plane: snapshot, traffic engineering, programming, in cycles.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Args {
-    /// Configuration file (JSON).
-    #[arg(long)]
-    config: PathBuf,
-}
-
 fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    agent::start_log();
-    let config = ControllerConfig::load(&args.config)?;
+    let file =
+        program::start("Controller of one EBB plane: snapshot, traffic engineering, programming, in cycles");
+    let config = ControllerConfig::load(&file)?;
     agent::run(control(config))
 }
 

@@ -1,27 +1,18 @@
 //! The traffic-matrix service of one EBB plane.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
 use ebb::grpc::GrpcAgents;
 use ebb::nhg_tm::{NhgTmConfig, Service};
+use ebb::program;
 use router_emu::{agent, rpc};
 use tonic::transport::Server;
 
-/// Traffic matrix of one EBB plane: polls the routers' counters, smooths them, serves demands.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Args {
-    /// Configuration file (JSON).
-    #[arg(long)]
-    config: PathBuf,
-}
-
 fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    agent::start_log();
-    let config = NhgTmConfig::load(&args.config)?;
+    let file = program::start(
+        "Traffic matrix of one EBB plane: polls the routers' counters, smooths them, serves demands",
+    );
+    let config = NhgTmConfig::load(&file)?;
     agent::run(run(config))
 }
 

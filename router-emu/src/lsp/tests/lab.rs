@@ -114,6 +114,7 @@ impl Pair {
             interfaces: interfaces.collect(),
             max_labels: 3,
             openr: OpenrTimers::default(),
+            macsec: None,
         }
     }
 }

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rtnl::link::LinkEnd;
 use rtnl::route::{Hop, Kind, Route as KernelRoute, Via};
-use rtnl::{KernelError, Mode, Request, Socket, addr, link, mpls, neigh, netns, route, socket, sysctl, tc};
+use rtnl::{
+    KernelError, Mode, Request, Socket, addr, link, macsec, mpls, neigh, netns, route, socket, sysctl, tc,
+};
 
 use super::{Held, LO, LinuxKernel, queue};
 use crate::apply::{ApplyError, PROTOCOL, Progress};
@@ -69,7 +71,14 @@ impl LinuxKernel {
             let mut failures = match step_of(first) {
                 Step::RemoveNamespaces => self.remove_namespaces(actions),
                 Step::Namespaces => self.namespaces(actions)?,
-                Step::Links => self.create_links(actions)?,
+                Step::Links => {
+                    let mut failures = self.create_links(actions)?;
+                    // what sits on a pair comes after it, in its namespace
+                    if failures.is_empty() {
+                        failures = self.batches(actions)?;
+                    }
+                    failures
+                }
                 Step::Mpls => self.settings(actions)?,
                 Step::Wipe => self.wipe(actions),
                 Step::Filters => self.filters(actions)?,
@@ -284,6 +293,17 @@ impl LinuxKernel {
             }
             Change::LinkDown { ifindex, .. } => requests.push(link::set_up(*ifindex, false)),
             Change::LinkUp { ifindex, .. } => requests.push(link::set(*ifindex, &self.marked(Some(true)))),
+            Change::CreateMacsec { end, over } => {
+                let EndSpec { interface, ifindex, mac, mtu, .. } = end;
+                let secured = macsec::Secured {
+                    name: interface,
+                    ifindex: *ifindex,
+                    over: *over,
+                    mac: mac.0,
+                    mtu: *mtu,
+                };
+                requests.extend([link::silence(*over), macsec::create(&secured)]);
+            }
             Change::JoinBond { ifindex, bond, up, .. } => {
                 // the kernel takes only members that are down, and brings them up
                 requests.push(link::set(*ifindex, &self.marked(Some(false))));

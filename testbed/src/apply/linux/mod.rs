@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 pub use power::{Put, can_filter, put_by_programs};
-use rtnl::{KernelError, Socket, link, netns, socket, tc};
+use rtnl::{KernelError, Socket, link, macsec, netns, socket, tc};
 
 use super::{ApplyError, Kernel, Progress, Scope};
 use crate::plan::{Options, Plan, State};
@@ -165,6 +165,20 @@ pub fn probe() -> Result<Options, KernelError> {
         mtu: 9216,
     };
     let bonds = socket.request(&link::create_bond(&bond)).is_ok();
+    let macsec = try_macsec(namespace.as_fd(), &mut socket).is_ok();
     let filters = netns::enter(namespace.as_fd(), can_filter)?;
-    Ok(Options { mpls, bands, delay, bonds, filters })
+    Ok(Options { mpls, bands, delay, bonds, macsec, filters })
+}
+
+/// Makes a MACsec interface in a namespace that is gone afterwards.
+///
+/// # Errors
+/// The kernel cannot.
+pub fn try_macsec(namespace: BorrowedFd<'_>, socket: &mut Socket) -> Result<(), KernelError> {
+    let end =
+        |name, ifindex| link::LinkEnd { netns: namespace, name, ifindex, mac: [2, 0, 0, 0, 0, 2], mtu: 9248 };
+    socket.request(&link::create_veth(&end("ct-here", PROBED + 1), &end("ct-there", PROBED + 2)))?;
+    let mac = [2, 0, 0, 0, 0, 3];
+    let secured = macsec::Secured { name: "to-there", ifindex: PROBED + 3, over: PROBED + 1, mac, mtu: 9216 };
+    socket.request(&macsec::create(&secured))
 }

@@ -113,15 +113,17 @@ fn read_node(socket: &mut Socket, mark: &str) -> Result<Node, KernelError> {
 fn is_ours(link: &LinkInfo, mark: &str) -> bool {
     let [a, b, c, d] = link.ifindex.to_be_bytes();
     let made_by_us = link.alias.is_none() && link.mac == [0x02, 0xeb, a, b, c, d];
-    matches!(link.kind.as_deref(), Some("veth" | "bond"))
+    matches!(link.kind.as_deref(), Some("veth" | "bond" | "macsec"))
         && (link.alias.as_deref() == Some(mark) || made_by_us)
 }
 
 /// An interface with what its link message tells.
 fn bare_interface(link: &LinkInfo, mark: &str) -> Interface {
+    let secured = link.kind.as_deref() == Some("macsec");
     Interface {
         ifindex: link.ifindex,
-        peer_ifindex: link.peer_ifindex.unwrap_or_default(),
+        peer_ifindex: link.peer_ifindex.filter(|_| !secured).unwrap_or_default(),
+        over: link.peer_ifindex.filter(|_| secured),
         bond: link.kind.as_deref() == Some("bond"),
         master: link.master,
         mac: Mac(link.mac),

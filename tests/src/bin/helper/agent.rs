@@ -19,7 +19,8 @@ use serde_json::json;
 /// Silence after which all of the past has been told.
 const QUIET: Duration = Duration::from_millis(400);
 
-fn wait<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Runs a client's work.
+pub fn wait<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
