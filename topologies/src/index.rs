@@ -124,7 +124,7 @@ mod tests {
         let none = BTreeSet::new();
         let (before, after) = (assign(&links, &none, &none), assign(&links, &members, &many('b')));
         assert!(before.iter().all(|(end, index)| after.get(end) == Some(index)));
-        assert_eq!(after.values().collect::<BTreeSet<_>>().len(), 40_000);
+        assert_eq!(after.values().collect::<BTreeSet<_>>().len(), 60_000);
     }
 
     #[test]

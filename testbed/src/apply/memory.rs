@@ -249,7 +249,13 @@ fn change_interface(node: &mut Node, change: &Change) -> Result<(), i32> {
         return Err(libc::EOPNOTSUPP);
     }
     let over = node.interfaces.get(&name).and_then(|i| i.over);
-    if let (Change::LinkUp { .. } | Change::JoinBond { .. }, Some(wire)) = (change, over)
+    // one that joins to be down has its wire up meanwhile, if the change says what that is
+    let needs_wire = match change {
+        Change::LinkUp { .. } => true,
+        Change::JoinBond { over: told, up, .. } => *up || *told != over,
+        _ => false,
+    };
+    if let (true, Some(wire)) = (needs_wire, over)
         && !interface_at(node, wire).ok_or(libc::ENODEV)?.up
     {
         return Err(libc::ENETDOWN);

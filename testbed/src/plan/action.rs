@@ -77,8 +77,9 @@ pub enum Change {
     CreateBond { end: EndSpec },
     /// Create a MACsec interface without keys on another one, which stays silent but for it.
     CreateMacsec { end: EndSpec, over: u32 },
-    /// Make an interface a member of a bond, mark it, and leave it up or down.
-    JoinBond { node: String, interface: String, ifindex: u32, bond: u32, up: bool },
+    /// Make an interface a member of a bond, mark it, and leave it up or down. The kernel brings it up first, for which what
+    /// an encrypted one sits on (`over`) must be up.
+    JoinBond { node: String, interface: String, ifindex: u32, bond: u32, over: Option<u32>, up: bool },
     /// Put the owner's mark on an interface.
     MarkLink { node: String, interface: String, ifindex: u32 },
     /// Change an interface's MTU.

@@ -227,7 +227,10 @@ impl Diff<'_> {
         if let Some(bond) = joins {
             let (node, interface) = place();
             let reason = if found.is_some() { "it is member of none, or of another" } else { "new" };
-            self.push(Change::JoinBond { node, interface, ifindex, bond, up: wanted.up }, reason);
+            self.push(
+                Change::JoinBond { node, interface, ifindex, bond, over: wanted.over, up: wanted.up },
+                reason,
+            );
         } else if old.up != wanted.up {
             let (node, interface) = place();
             if wanted.up {

@@ -304,11 +304,14 @@ impl LinuxKernel {
                 };
                 requests.extend([link::silence(*over), macsec::create(&secured)]);
             }
-            Change::JoinBond { ifindex, bond, up, .. } => {
+            Change::JoinBond { ifindex, bond, over, up, .. } => {
                 // the kernel takes only members that are down, and brings them up
+                let wire = over.filter(|_| !up);
+                requests.extend(wire.map(|wire| link::set_up(wire, true)));
                 requests.push(link::set(*ifindex, &self.marked(Some(false))));
                 requests.push(link::set_master(*ifindex, *bond));
                 requests.extend((!up).then(|| link::set_up(*ifindex, false)));
+                requests.extend(wire.map(|wire| link::set_up(wire, false)));
             }
             Change::MarkLink { ifindex, .. } => requests.push(link::set(*ifindex, &self.marked(None))),
             Change::SetMtu { ifindex, mtu, .. } => {
