@@ -102,7 +102,7 @@ async fn output(running: &Running, node: &str, argv: &[&str]) -> anyhow::Result<
         let frame = connection.next().await?.context("the lab closed the connection")?;
         match frame {
             Frame::Data(bytes) | Frame::Error(bytes) => text.extend_from_slice(&bytes),
-            frame => match frame.parse::<Reply>()? {
+            frame @ Frame::Json(_) => match frame.parse::<Reply>()? {
                 Reply::Exited(_) | Reply::Done => return Ok(String::from_utf8_lossy(&text).into_owned()),
                 Reply::Failed(failure) => return Err(failure.into()),
                 _ => {}

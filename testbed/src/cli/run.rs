@@ -354,7 +354,7 @@ async fn keep(global: &Global, running: &Running, runs: &Runs, run: &mut Run) ->
             Err(why) => show::complain(format!("no evidence of the lab's state: {why:#}")),
         }
     }
-    runs.write(&folder, run)?;
+    Runs::write(&folder, run)?;
     if !global.quiet {
         say(report::text::text(run, show::Paint::of_stderr().on()).trim_end());
         show::complain(format!("report: {}", folder.join("report.html").display()));

@@ -50,7 +50,7 @@ impl Runs {
     }
 
     /// Writes what is known of a run.
-    pub fn write(&self, folder: &Path, run: &Run) -> anyhow::Result<()> {
+    pub fn write(folder: &Path, run: &Run) -> anyhow::Result<()> {
         let files = [
             ("run.json", serde_json::to_string(run)?),
             ("report.html", report::html::html(run)),

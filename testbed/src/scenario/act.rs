@@ -93,7 +93,7 @@ impl Engine {
                 let links = if links == "all" {
                     lab.links.iter().map(|link| link.name.clone()).collect()
                 } else {
-                    selection::links(&lab, &self.filled(links, vars)?)?
+                    selection::links(&lab, &Self::filled(links, vars)?)?
                 };
                 self.undos.close(
                     &["cut", "cut member", "delay", "impair", "flap"],
@@ -104,12 +104,12 @@ impl Engine {
                 Ok(notes.into_iter().filter(|note| !note.contains("already")).collect())
             }
             Action::Crash(nodes) => {
-                let nodes = selection::nodes(&lab, &self.filled(nodes, vars)?)?;
+                let nodes = selection::nodes(&lab, &Self::filled(nodes, vars)?)?;
                 self.breaks("crash", nodes.clone(), at, Inverse::Boot(nodes.clone()));
                 self.world.node(&nodes, NodeChange::Crash).await
             }
             Action::Boot(nodes) => {
-                let nodes = selection::nodes(&lab, &self.filled(nodes, vars)?)?;
+                let nodes = selection::nodes(&lab, &Self::filled(nodes, vars)?)?;
                 self.undos.close(&["crash"], &nodes, &self.observer.book);
                 self.world.node(&nodes, NodeChange::Restore).await
             }
@@ -118,12 +118,12 @@ impl Engine {
             }
             Action::Resume(programs) => self.resume(programs, &lab, vars).await,
             Action::Rpc { from, to, program, fault } => {
-                let from = selection::nodes(&lab, &self.filled(from, vars)?)?;
-                let to = selection::nodes(&lab, &self.filled(to, vars)?)?;
+                let from = selection::nodes(&lab, &Self::filled(from, vars)?)?;
+                let to = selection::nodes(&lab, &Self::filled(to, vars)?)?;
                 self.break_rpc((from, to, program.clone()), *fault, at).await
             }
             Action::Delete { node, what, which } => {
-                self.delete(&self.filled(node, vars)?, what, which.as_ref(), &lab, at).await
+                self.delete(&Self::filled(node, vars)?, what, which.as_ref(), &lab, at).await
             }
             Action::Drain(drain) => self.drain(drain, &lab, at, vars).await,
             Action::Undrain(drain) => match self.order(drain, &lab, vars, false)? {
@@ -149,9 +149,9 @@ impl Engine {
                 Ok(vec![format!("{} kernel actions, {} program changes", plan.actions.len(), programs.len())])
             }
             Action::Exec { node, command, exit, prints, timeout } => {
-                let nodes = selection::nodes(&lab, &self.filled(node, vars)?)?;
+                let nodes = selection::nodes(&lab, &Self::filled(node, vars)?)?;
                 let words: Vec<String> =
-                    command.iter().map(|w| self.filled(w, vars)).collect::<Result<_, _>>()?;
+                    command.iter().map(|w| Self::filled(w, vars)).collect::<Result<_, _>>()?;
                 self.exec(&nodes, &words, (*exit, prints.as_deref(), *timeout)).await
             }
             _ => Ok(Vec::new()),
@@ -185,10 +185,10 @@ impl Engine {
         at: &Place,
         vars: &Vars,
     ) -> anyhow::Result<Vec<String>> {
-        let links = selection::links(lab, &self.filled(links, vars)?)?;
+        let links = selection::links(lab, &Self::filled(links, vars)?)?;
         let fault = match fault {
             LinkFault::Impair { from: Some(from), ppm, delay, jitter, rate } => LinkFault::Impair {
-                from: Some(self.filled(from, vars)?),
+                from: Some(Self::filled(from, vars)?),
                 ppm: *ppm,
                 delay: *delay,
                 jitter: *jitter,
@@ -207,7 +207,7 @@ impl Engine {
 
     /// The programs that a step means.
     fn programs(&self, text: &str, lab: &Lab, vars: &Vars) -> anyhow::Result<Vec<(String, String)>> {
-        let text = self.filled(text, vars)?;
+        let text = Self::filled(text, vars)?;
         let (name, nodes) = text.split_once('@').map_or((text.as_str(), None), |(n, at)| (n, Some(at)));
         Ok(selection::programs(lab, &self.world.programs.status(), name, nodes)?)
     }
@@ -301,7 +301,7 @@ impl Engine {
                 timeout_s: timeout.as_secs().max(1),
             }),
             Drain::Parts { links, routers, soft } => {
-                let text = |text: &Option<String>| text.as_ref().map(|t| self.filled(t, vars)).transpose();
+                let text = |text: &Option<String>| text.as_ref().map(|t| Self::filled(t, vars)).transpose();
                 let links = text(links)?.map(|t| selection::links(lab, &t)).transpose()?.unwrap_or_default();
                 let routers =
                     text(routers)?.map(|t| selection::nodes(lab, &t)).transpose()?.unwrap_or_default();
@@ -343,8 +343,8 @@ impl Engine {
             Ok(names[random.random_range(0..names.len())].clone())
         };
         match what {
-            Pick::Links(text) => any(selection::links(lab, &self.filled(text, vars)?)?),
-            Pick::Nodes(text) => any(selection::nodes(lab, &self.filled(text, vars)?)?),
+            Pick::Links(text) => any(selection::links(lab, &Self::filled(text, vars)?)?),
+            Pick::Nodes(text) => any(selection::nodes(lab, &Self::filled(text, vars)?)?),
             Pick::Hop { plane, from, to, class } => hop(lab, *plane, (from, to, class)).await,
         }
     }

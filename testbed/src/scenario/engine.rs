@@ -361,7 +361,7 @@ impl Engine {
                 let mut own: Vec<Vars> = steps.iter().map(|_| vars.clone()).collect();
                 let each = steps.iter().zip(&mut own).map(|(step, vars)| self.step(step, round, vars, start));
                 let done = join_all(each).await.into_iter().collect();
-                own.into_iter().for_each(|one| vars.extend(one));
+                vars.extend(own.into_iter().flatten());
                 done
             }
             Action::Steps(steps) => self.sequence(steps, round, vars, start).await,
@@ -386,7 +386,7 @@ impl Engine {
     fn each(&self, what: &Each, vars: &Vars) -> Result<Vec<String>, Halt> {
         let broken = |why: String| Halt::broken(why);
         let lab = self.world.lab().map_err(|why| broken(format!("{why:#}")))?;
-        let filled = |text: &str| self.filled(text, vars).map_err(|why| broken(format!("{why:#}")));
+        let filled = |text: &str| Self::filled(text, vars).map_err(|why| broken(format!("{why:#}")));
         match what {
             Each::Links(text) => {
                 selection::links(&lab, &filled(text)?).map_err(|why| broken(why.to_string()))
@@ -406,7 +406,7 @@ impl Engine {
         vars: &Vars,
         told: &mut record::Step,
     ) -> Result<Outcome, Halt> {
-        let text = self.filled(condition, vars).map_err(|why| Halt::broken(format!("{why:#}")))?;
+        let text = Self::filled(condition, vars).map_err(|why| Halt::broken(format!("{why:#}")))?;
         let condition = self.condition(condition, vars)?;
         match how {
             Check::Expect { within, stable_for } => {
@@ -471,7 +471,7 @@ impl Engine {
     }
 
     fn condition(&self, text: &str, vars: &Vars) -> Result<Condition, Halt> {
-        let text = self.filled(text, vars).map_err(|why| Halt::broken(format!("{why:#}")))?;
+        let text = Self::filled(text, vars).map_err(|why| Halt::broken(format!("{why:#}")))?;
         let lab = self.world.lab().map_err(|why| Halt::broken(format!("{why:#}")))?;
         let traffic: Vec<String> = self.scenario.traffic.keys().cloned().collect();
         Condition::parse(&text, &lab, &traffic)
@@ -479,7 +479,7 @@ impl Engine {
     }
 
     /// Text with names filled in.
-    pub(super) fn filled(&self, text: &str, vars: &Vars) -> anyhow::Result<String> {
+    pub(super) fn filled(text: &str, vars: &Vars) -> anyhow::Result<String> {
         substitute(text, vars).map_err(|name| anyhow::anyhow!("nothing is called `${name}` yet"))
     }
 

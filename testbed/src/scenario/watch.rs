@@ -75,10 +75,9 @@ impl Engine {
             let over = at_end || (watch.until_ns != 0 && now >= watch.until_ns);
             let outcome = match (watch.how, seen.holds) {
                 (Check::Never, Holds::Yes) => Outcome::Failed,
-                (Check::Never, Holds::TooClose) if over => Outcome::Warned,
+                (Check::Never | Check::Eventually, Holds::TooClose) if over => Outcome::Warned,
                 (Check::Never, _) if over => Outcome::Passed,
                 (Check::Eventually, Holds::Yes) => Outcome::Passed,
-                (Check::Eventually, Holds::TooClose) if over => Outcome::Warned,
                 (Check::Eventually, _) if over => Outcome::Failed,
                 _ => return true,
             };

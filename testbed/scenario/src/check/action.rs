@@ -325,7 +325,7 @@ impl Reader<'_> {
         if command.is_empty() {
             self.report.error(place, "field `command` is missing", "add `command: [program, argument]`");
         }
-        let exit = self.report.read_given(&entry.exit, "exit").map_or(0, |code| code.get());
+        let exit = self.report.read_given(&entry.exit, "exit").map_or(0, Whole::get);
         let prints = self.text(&entry.prints, "prints");
         let timeout = self.time(&entry.timeout, "timeout").unwrap_or(TIMEOUT);
         let exit = i32::try_from(exit).unwrap_or(0);

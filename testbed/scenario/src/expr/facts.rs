@@ -81,8 +81,8 @@ impl Facts {
     pub(super) fn of(&self, subject: &Subject) -> Vec<(String, Value)> {
         match subject {
             Subject::Lab => vec![("lab".to_owned(), self.status.clone())],
-            Subject::Planes(planes) => self.planes(&self.status, "plane", planes),
-            Subject::Cycles(planes) => self.planes(&self.cycles, "cycle", planes),
+            Subject::Planes(planes) => Self::planes(&self.status, "plane", planes),
+            Subject::Cycles(planes) => Self::planes(&self.cycles, "cycle", planes),
             Subject::Links(names) => self.named("links", names),
             Subject::Nodes(names) => self.named("nodes", names),
             Subject::Programs { name, nodes } => self.programs(name, nodes.as_deref()),
@@ -97,7 +97,7 @@ impl Facts {
         }
     }
 
-    fn planes(&self, document: &Value, word: &str, planes: &[u8]) -> Vec<(String, Value)> {
+    fn planes(document: &Value, word: &str, planes: &[u8]) -> Vec<(String, Value)> {
         list(document, "planes")
             .filter(|p| planes.iter().any(|plane| p["plane"] == *plane))
             .map(|p| (format!("{word}:{}", p["plane"]), p.clone()))

@@ -237,7 +237,7 @@ impl Parser<'_> {
         let token = self.take("a subject")?;
         let (word, subject) = self.subject(&token)?;
         let token = self.take("a field")?;
-        let field = self.field(word, &token)?;
+        let field = Self::field(word, &token)?;
         let token = self.take("an operator")?;
         let Some((_, operator)) = OPERATORS.iter().find(|(word, _)| *word == token.text) else {
             let words = OPERATORS.iter().map(|(word, _)| *word);
@@ -263,7 +263,7 @@ impl Parser<'_> {
         Ok(Test { text, quantifier, subject, field, operator: *operator, value })
     }
 
-    fn field(&self, subject: &str, token: &Token) -> Result<Vec<String>, BadCondition> {
+    fn field(subject: &str, token: &Token) -> Result<Vec<String>, BadCondition> {
         let known = fields(subject);
         let plain = match token.text.split_once('.') {
             Some((class, rest)) if subject == "traffic" && CLASSES.contains(&class) => rest,

@@ -21,9 +21,8 @@ impl Value {
         let Ok(number) = number.parse::<f64>() else { return Ok(Self::Word(text.to_owned())) };
         match unit {
             "" | "ms" | "%" => Ok(Self::Number(number)),
-            "s" => Ok(Self::Number(number * 1e3)),
+            "s" | "k" => Ok(Self::Number(number * 1e3)),
             "us" => Ok(Self::Number(number / 1e3)),
-            "k" => Ok(Self::Number(number * 1e3)),
             "M" => Ok(Self::Number(number * 1e6)),
             "G" => Ok(Self::Number(number * 1e9)),
             // 400G is also how `status` prints a capacity; a dotted or dashed word begins with a digit, too

@@ -167,7 +167,7 @@ pub fn probe() -> Result<Options, KernelError> {
     let bonds = socket.request(&link::create_bond(&bond)).is_ok();
     let macsec = try_macsec(namespace.as_fd(), &mut socket).is_ok();
     let filters = netns::enter(namespace.as_fd(), can_filter)?;
-    Ok(Options { mpls, bands, delay, bonds, macsec, filters })
+    Ok(Options { mpls, bands, delay, bonds, filters, macsec })
 }
 
 /// Makes a MACsec interface in a namespace that is gone afterwards.
