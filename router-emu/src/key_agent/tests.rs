@@ -119,7 +119,13 @@ impl Sim {
                 self.wire[1 - end].push_back(hello.clone());
                 self.old[1 - end].push(hello.clone());
             }
-            self.ends[end].kernel.carry_out(&action);
+            let kernel = &mut self.ends[end].kernel;
+            let sent = kernel.key().is_some();
+            kernel.carry_out(&action);
+            assert!(
+                !sent || kernel.key().is_some(),
+                "end {end} has no key left to send with: nothing leaves"
+            );
             self.check();
         }
     }
