@@ -25,6 +25,7 @@ mod links;
 mod operations;
 mod programming;
 mod replicas;
+mod runs;
 mod scenarios;
 
 /// Tests of minutes, which run when they are named or in the long form: kills that are tried until they hit a moment, a dozen
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let on_lab: [(&str, OnLab); 54] = [
+    let on_lab: [(&str, OnLab); 57] = [
         ("up_ready", basics::up_ready),
         ("up_again", basics::up_again),
         ("ping_all_pairs", basics::ping_all_pairs),
@@ -122,6 +123,9 @@ fn trials() -> Vec<Trial> {
         ("o3_canary", edits::o3_canary),
         ("p3_leader_dies_while_it_writes", replicas::p3_leader_dies_while_it_writes),
         ("p5_stale_leader", replicas::p5_stale_leader),
+        ("scenario_passes", runs::scenario_passes),
+        ("scenario_fails", runs::scenario_fails),
+        ("scenario_killed", runs::scenario_killed),
         ("silent_failure", failures::silent_failure),
         ("r6_member_down", links::r6_member_down),
         ("r7_flapping_link", links::r7_flapping_link),
