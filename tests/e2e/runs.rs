@@ -40,7 +40,7 @@ pub fn scenario_passes(lab: &Lab) -> anyhow::Result<()> {
     let page = lab::state_folder().join("runs").join(id).join("report.html");
     ensure!(page.metadata()?.len() > 20_000, "{} is too short for a page", page.display());
     let shown = lab.cli.ok(&["report", id])?;
-    ensure!(shown.contains("plane:1 state == drained"), "`report` shows {shown}");
+    ensure!(shown.contains("drain plane 1"), "`report` shows {shown}");
     lab.ready().map(drop)
 }
 
