@@ -1,11 +1,9 @@
 //! Names that people choose: labs, sites, shared-risk groups, and the node names made from them.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-
+use crate::inline_schema;
 use crate::parse::Key;
 use crate::scalar::{BadValue, Whole, is_yaml_word};
 
@@ -67,19 +65,7 @@ macro_rules! name {
             const PATTERN: &'static str = "^[a-z][a-z0-9]*(-[a-z0-9]+)*$";
         }
 
-        impl JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": Self::PATTERN, "maxLength": $longest })
-            }
-        }
+        inline_schema!($type, { "type": "string", "pattern": Self::PATTERN, "maxLength": $longest });
     };
 }
 
@@ -118,19 +104,7 @@ impl FromStr for ProgramPath {
     }
 }
 
-impl JsonSchema for ProgramPath {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ProgramPath".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^/.*[^/]$" })
-    }
-}
+inline_schema!(ProgramPath, { "type": "string", "pattern": "^/.*[^/]$" });
 
 /// Name of a host, `h1.prn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,19 +125,7 @@ impl FromStr for HostName {
     }
 }
 
-impl JsonSchema for HostName {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "HostName".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^h[1-9][0-9]?\\.[a-z][a-z0-9-]*$" })
-    }
-}
+inline_schema!(HostName, { "type": "string", "pattern": "^h[1-9][0-9]?\\.[a-z][a-z0-9-]*$" });
 
 impl<const MIN: u32, const MAX: u32> Key for Whole<MIN, MAX> {
     const PATTERN: &'static str = "^[1-9][0-9]*$";

@@ -20,3 +20,23 @@ pub fn schema_of<T: JsonSchema>(title: &str) -> Value {
     }
     schema
 }
+
+/// Gives a scalar its JSON Schema, written where it is used rather than by name.
+#[macro_export]
+macro_rules! inline_schema {
+    ($type:ident, $schema:tt) => {
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
+            }
+        }
+    };
+}

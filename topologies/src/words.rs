@@ -1,49 +1,37 @@
 //! Fields that take one of a few words.
 
-use std::borrow::Cow;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-
+use crate::inline_schema;
 use crate::lab::SiteKind;
 use crate::near::suggestion;
 use crate::scalar::BadValue;
 
 /// Picks the value of a word, or says which words there are.
-fn pick<T: Copy>(text: &str, noun: &str, words: &[(&str, T)]) -> Result<T, BadValue> {
+pub fn pick<T: Copy>(text: &str, noun: &str, words: &[(&str, T)]) -> Result<T, BadValue> {
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
         let names = words.iter().map(|(word, _)| *word);
         BadValue::new(format!("`{text}` is not a {noun}"), suggestion(text, names))
     })
 }
 
+/// Makes a type of one of a few words.
+#[macro_export]
 macro_rules! words {
     ($(#[$about:meta])* $type:ident($inner:ty), $noun:literal, { $($word:literal => $value:expr),+ $(,)? }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $type(pub $inner);
 
-        impl FromStr for $type {
-            type Err = BadValue;
+        impl std::str::FromStr for $type {
+            type Err = $crate::scalar::BadValue;
 
-            fn from_str(text: &str) -> Result<Self, BadValue> {
-                pick(text, $noun, &[$(($word, $value)),+]).map(Self)
+            fn from_str(text: &str) -> Result<Self, $crate::scalar::BadValue> {
+                $crate::words::pick(text, $noun, &[$(($word, $value)),+]).map(Self)
             }
         }
 
-        impl JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "enum": [$($word),+] })
-            }
-        }
+        $crate::inline_schema!($type, { "enum": [$($word),+] });
     };
 }
 
@@ -101,16 +89,4 @@ impl FromStr for PrimaryWord {
     }
 }
 
-impl JsonSchema for PrimaryWord {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "PrimaryWord".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(cspf|hprr|mcf|ksp-mcf(:[1-9][0-9]{0,4})?)$" })
-    }
-}
+inline_schema!(PrimaryWord, { "type": "string", "pattern": "^(cspf|hprr|mcf|ksp-mcf(:[1-9][0-9]{0,4})?)$" });

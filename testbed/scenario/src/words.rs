@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use topologies::near::suggestion;
 use topologies::scalar::BadValue;
+use topologies::{inline_schema, words};
 
 /// Any text that is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,19 +23,7 @@ impl FromStr for AnyText {
     }
 }
 
-impl JsonSchema for AnyText {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "AnyText".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "minLength": 1 })
-    }
-}
+inline_schema!(AnyText, { "type": "string", "minLength": 1 });
 
 /// Name of traffic or of something picked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,19 +46,7 @@ impl FromStr for Name {
     }
 }
 
-impl JsonSchema for Name {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Name".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[a-z][a-z0-9_-]{0,31}$" })
-    }
-}
+inline_schema!(Name, { "type": "string", "pattern": "^[a-z][a-z0-9_-]{0,31}$" });
 
 /// One or more, with commas between them: `gold, silver`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,50 +74,15 @@ impl<T> JsonSchema for List<T> {
     }
 }
 
-macro_rules! word {
-    ($(#[$about:meta])* $type:ident, $noun:literal, [$($word:literal),+]) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct $type(pub String);
-
-        impl FromStr for $type {
-            type Err = BadValue;
-
-            fn from_str(text: &str) -> Result<Self, BadValue> {
-                const WORDS: &[&str] = &[$($word),+];
-                if WORDS.contains(&text) {
-                    return Ok(Self(text.to_owned()));
-                }
-                let hint = suggestion(text, WORDS.iter().copied());
-                Err(BadValue::new(format!("`{text}` is not a {}", $noun), hint))
-            }
-        }
-
-        impl JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "enum": [$($word),+] })
-            }
-        }
-    };
-}
-
-word!(
+words!(
     /// A class of traffic.
-    ClassWord, "class", ["icp", "gold", "silver", "bronze"]
+    ClassWord(&'static str), "class", { "icp" => "icp", "gold" => "gold", "silver" => "silver", "bronze" => "bronze" }
 );
-word!(
+words!(
     /// What happens to connections.
-    RpcWord, "fault of connections", ["cut", "refuse", "delay", "restore"]
+    RpcWord(&'static str), "fault of connections", { "cut" => "cut", "refuse" => "refuse", "delay" => "delay", "restore" => "restore" }
 );
-word!(
+words!(
     /// What is deleted.
-    DeleteWord, "thing to delete", ["route", "group", "queue"]
+    DeleteWord(&'static str), "thing to delete", { "route" => "route", "group" => "group", "queue" => "queue" }
 );

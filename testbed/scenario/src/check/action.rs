@@ -128,7 +128,8 @@ impl Reader<'_> {
             let plane = u8::try_from(self.report.whole(&path.plane, "plane", 1)).unwrap_or(u8::MAX);
             let from = self.site(&path.from, *place, "from");
             let to = self.site(&path.to, *place, "to");
-            let class = self.report.read_given(&path.class, "class").map_or("gold".to_owned(), |c| c.0);
+            let class =
+                self.report.read_given(&path.class, "class").map_or("gold", |class| class.0).to_owned();
             if let (Some(from), Some(to)) = (from, to) {
                 found.push((Pick::Hop { plane, from, to, class }, self.some_link()));
             }
@@ -312,7 +313,7 @@ impl Reader<'_> {
         let node = self.selector(&entry.node, place, ("node", false), vars);
         let what = self.report.read_needed(&entry.what, place, "what", "thing to delete");
         let which = self.text(&entry.which, "which");
-        Some(Action::Delete { node: node?.0, what: what?.0, which })
+        Some(Action::Delete { node: node?.0, what: what?.0.to_owned(), which })
     }
 
     fn exec(&mut self, entry: &ExecEntry, place: Place, vars: &Vars) -> Option<Action> {
@@ -400,7 +401,7 @@ impl Reader<'_> {
                 "write `fault: delay` and `delay: 200ms`",
             );
         }
-        let fault = match word.as_str() {
+        let fault = match word {
             "cut" => RpcFault::Cut,
             "refuse" => RpcFault::Refuse,
             "delay" => RpcFault::Delay(delay?),

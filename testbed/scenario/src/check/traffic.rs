@@ -29,8 +29,10 @@ fn one(reader: &mut Reader<'_>, entry: &At<TrafficEntry>, manual: bool) -> Traff
     let from = hosts(reader, &entry.from, "from");
     let to = hosts(reader, &entry.to, "to");
     let read = reader.report.read_given(&entry.class, "class");
-    let mut classes: Vec<String> = read
-        .map_or_else(|| vec!["gold".to_owned()], |list| list.0.into_iter().map(|class| class.0).collect());
+    let mut classes: Vec<String> = read.map_or_else(
+        || vec!["gold".to_owned()],
+        |list| list.0.into_iter().map(|class| class.0.to_owned()).collect(),
+    );
     classes.dedup();
     let rate = reader.report.whole(&entry.rate, "rate", 100);
     let flows = reader.report.whole(&entry.flows, "flows", 40);
